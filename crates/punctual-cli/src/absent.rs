@@ -12,35 +12,37 @@ pub(crate) struct Absent {
     _words: Vec<std::ffi::OsString>,
 }
 
-/// Returns the feature that a command needs and this build lacks; `None` if the command is in this build.
+/// Returns the name of a command that is not in this build, and the feature that it needs; `None` if it is in this build.
 #[cfg_attr(
     all(feature = "forward", feature = "import", feature = "man", feature = "serve"),
     expect(unused_variables, reason = "every command is in this build")
 )]
-pub(crate) const fn feature(command: &Command) -> Option<&'static str> {
+pub(crate) const fn feature(command: &Command) -> Option<(&'static str, &'static str)> {
     #[cfg(not(feature = "forward"))]
     if let Command::Forward(_) = command {
-        return Some("forward");
+        return Some(("forward", "forward"));
     }
     #[cfg(not(feature = "import"))]
     if let Command::Import(_) = command {
-        return Some("import");
+        return Some(("import", "import"));
     }
     #[cfg(not(feature = "man"))]
     if let Command::Man(_) = command {
-        return Some("man");
+        return Some(("man", "man"));
     }
     #[cfg(not(feature = "serve"))]
     if let Command::Token(_) = command {
-        return Some("serve");
+        return Some(("token", "serve"));
+    }
+    #[cfg(not(feature = "serve"))]
+    if let Command::Serve(_) = command {
+        return Some(("serve", "serve"));
     }
     None
 }
 
 /// The error of a command whose feature is not in this build.
-pub(crate) fn failure(feature: &str) -> Failure {
-    // One feature can have commands of other names.
-    let command = if feature == "serve" { "token" } else { feature };
+pub(crate) fn failure((command, feature): (&str, &str)) -> Failure {
     failure_of(&format!("command {command}"), feature)
 }
 
@@ -90,7 +92,7 @@ mod tests {
 
     #[test]
     fn the_error_says_what_to_install_and_ends_with_2() {
-        let failure = failure("forward");
+        let failure = failure(("forward", "forward"));
         let text = failure.to_string();
         assert!(text.contains("without the cargo feature `forward`"), "{text}");
         assert!(text.contains("cargo install --locked punctual-cli --features forward"), "{text}");

@@ -19,7 +19,7 @@ use crate::commands::import::Import;
 #[cfg(feature = "man")]
 use crate::commands::man::Man;
 #[cfg(feature = "serve")]
-use crate::commands::token::Token;
+use crate::commands::{serve::Serve, token::Token};
 use crate::{
     commands::{
         act::{Cancel, Delete, Edit, Reprioritise, Reschedule, Retry, RunNow},
@@ -310,6 +310,12 @@ pub(crate) enum Command {
     /// Import the jobs of a hand-written queue on Redis (not in this build).
     #[cfg(not(feature = "import"))]
     Import(Absent),
+    /// Serve the store over HTTP: a dashboard, an API for clients and workers, and metrics.
+    #[cfg(feature = "serve")]
+    Serve(Serve),
+    /// Serve the store over HTTP (not in this build).
+    #[cfg(not(feature = "serve"))]
+    Serve(Absent),
     /// Manage tokens, which a server asks its callers for.
     #[cfg(feature = "serve")]
     #[command(subcommand)]
@@ -411,6 +417,7 @@ impl Command {
             Self::Push(_)
             | Self::Work(_)
             | Self::Forward(_)
+            | Self::Serve(_)
             | Self::Limit(_)
             | Self::Queue(Queue::Set { .. } | Queue::Limit { .. } | Queue::Pause { .. }) => true,
             #[cfg(feature = "import")]

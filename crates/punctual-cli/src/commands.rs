@@ -25,6 +25,8 @@ pub(crate) mod man;
 mod progress;
 pub(crate) mod push;
 pub(crate) mod queue;
+#[cfg(feature = "serve")]
+pub(crate) mod serve;
 pub(crate) mod shards;
 pub(crate) mod show;
 pub(crate) mod stats;
@@ -68,8 +70,8 @@ pub(crate) fn run(args: Args) -> Result {
 }
 
 fn carry_out(mut globals: Globals, command: &Command) -> Result {
-    if let Some(feature) = absent::feature(command) {
-        return Err(absent::failure(feature));
+    if let Some(absent) = absent::feature(command) {
+        return Err(absent::failure(absent));
     }
     match command {
         Command::Work(work) => work.health.check()?,
@@ -89,9 +91,11 @@ fn carry_out(mut globals: Globals, command: &Command) -> Result {
         return configuration::run(&globals, command);
     }
     let mut runtime = match command {
-        Command::Work(_) | Command::Forward(_) | Command::Bench(_) | Command::DemoWorker(_) => {
-            tokio::runtime::Builder::new_multi_thread()
-        }
+        Command::Work(_)
+        | Command::Forward(_)
+        | Command::Serve(_)
+        | Command::Bench(_)
+        | Command::DemoWorker(_) => tokio::runtime::Builder::new_multi_thread(),
         // Signals must be handled while stdout is full.
         Command::Take(_) => tokio::runtime::Builder::new_multi_thread(),
         // All other commands wait for one store. Batches in flight keep their order because they are polled in order.
@@ -155,8 +159,12 @@ async fn dispatch(session: &mut Session, command: &Command) -> Result {
         Command::Topic(args) => topic::run(session, args).await,
         #[cfg(feature = "serve")]
         Command::Token(args) => token::run(session, args).await,
+        #[cfg(feature = "serve")]
+        Command::Serve(args) => serve::run(session, args).await,
         #[cfg(not(feature = "serve"))]
-        Command::Token(_) => unreachable!("invariant: a command that is not in this build was refused"),
+        Command::Serve(_) | Command::Token(_) => {
+            unreachable!("invariant: a command that is not in this build was refused")
+        }
         Command::Limit(args) => limiter::run(session, args).await,
         Command::Board(args) => board::run(session, args).await,
         Command::Lock(args) => lock::run(session, args).await,

@@ -16,7 +16,7 @@ use axum::{
     extract::{Path, State},
     http::{StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
-    routing::post,
+    routing::{any, post},
 };
 use punctual::{CancellationToken, Client};
 use tokio::time::timeout;
@@ -54,7 +54,15 @@ struct Api {
 /// ```
 pub fn api(client: &Client, stop: &CancellationToken) -> Router {
     let api = Api { client: client.clone(), stop: stop.clone(), lanes: Lanes::new(|| fastrand::u64(..)) };
-    Router::new().route("/api/v1/{call}", post(call)).with_state(Arc::new(api))
+    let nothing = async || Problem::not_found("there is no such route in the HTTP API");
+    let wrong = async || {
+        Problem::new(StatusCode::METHOD_NOT_ALLOWED, "invalid", "the route does not have this method")
+            .with_hint("calls are made with POST")
+    };
+    Router::new()
+        .route("/api/v1/{call}", post(call).fallback(wrong))
+        .route("/api/{*rest}", any(nothing))
+        .with_state(Arc::new(api))
 }
 
 async fn call(

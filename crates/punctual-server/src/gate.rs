@@ -1,11 +1,11 @@
 //! The one place that decides who a caller is and what it may do.
 //!
-//! A [`Gate`] stands in front of a router as a [layer](Gate::layer). For each request it finds the [`Caller`], by a token in
-//! `Authorization: Bearer`, a user that a trusted proxy names, or the session cookie. Then it compares the caller's role with what the
-//! route [needs](Needs). A route that the table of the router does not have needs an admin.
+//! A [`Gate`] stands in front of a router as a [layer](Gate::layer). For each request it finds the [`Caller`], by a
+//! token in `Authorization: Bearer`, a user that a trusted proxy names, or the session cookie. Then it compares the
+//! caller's role with what the route [needs](Needs). A route that the table of the router does not have needs an admin.
 //!
-//! While a store has no token, programs on the same machine are admins, and nobody else is let in. From the first token on, each
-//! request needs one.
+//! While a store has no token, programs on the same machine are admins, and nobody else is let in. From the first token
+//! on, each request needs one.
 //!
 //! It never answers for a handler: a handler that acts on a queue asks [`Caller::may`] with its name.
 
@@ -83,10 +83,12 @@ impl Gate {
         Self { config: Arc::default(), tokens: Some(Arc::new(Tokens::new(client.clone()))) }
     }
 
-    /// Accepts this name, without a port, in the header `Host` of requests without a token. May be called several times.
+    /// Accepts this name, without a port, in the header `Host` of requests without a token. May be called several
+    /// times.
     ///
-    /// Always accepted are `localhost`, `127.0.0.1` and `[::1]`. Other names are refused, so that a page on another site cannot reach
-    /// the server by a name of its own that leads to this machine. With a token every name is accepted.
+    /// Always accepted are `localhost`, `127.0.0.1` and `[::1]`. Other names are refused, so that a page on another
+    /// site cannot reach the server by a name of its own that leads to this machine. With a token every name is
+    /// accepted.
     #[must_use]
     pub fn host(mut self, name: impl Into<String>) -> Self {
         Arc::make_mut(&mut self.config).hosts.push(name.into());
@@ -104,9 +106,10 @@ impl Gate {
 
     /// Puts the gate in front of a router.
     ///
-    /// `rights` says what each route needs; a route that it does not know needs an admin. Inside a router that is nested, paths are those
-    /// after the prefix. Requests need the address of the peer: [`axum::extract::ConnectInfo`] of a `SocketAddr`, as
-    /// `into_make_service_with_connect_info` adds it. A request without it is refused while there are no tokens.
+    /// `rights` says what each route needs; a route that it does not know needs an admin. Inside a router that is
+    /// nested, paths are those after the prefix. Requests need the address of the peer: [`axum::extract::ConnectInfo`]
+    /// of a `SocketAddr`, as `into_make_service_with_connect_info` adds it. A request without it is refused while there
+    /// are no tokens.
     pub fn layer(&self, rights: Rights) -> GateLayer {
         GateLayer::new(self.clone(), rights)
     }
@@ -137,15 +140,15 @@ impl Gate {
 
     /// Finds the caller of a request.
     ///
-    /// Looks for a token in `Authorization: Bearer`, then for the user that a trusted proxy names, then for the session cookie. A request
-    /// that changes something must not come from a page of another site, unless it has a token in its header: browsers add cookies by
-    /// themselves.
+    /// Looks for a token in `Authorization: Bearer`, then for the user that a trusted proxy names, then for the session
+    /// cookie. A request that changes something must not come from a page of another site, unless it has a token in its
+    /// header: browsers add cookies by themselves.
     ///
     /// Dropping the future changes nothing.
     ///
     /// # Errors
-    /// A refusal: 401 without a valid token, 403 for a page of another site, 421 for a foreign `Host`, 429 after 10 wrong tokens in a
-    /// minute from one address, 503 if the store does not answer.
+    /// A refusal: 401 without a valid token, 403 for a page of another site, 421 for a foreign `Host`, 429 after 10
+    /// wrong tokens in a minute from one address, 503 if the store does not answer.
     pub async fn authenticate(&self, parts: &Parts) -> Result<Caller, Refusal> {
         let peer = request::peer(parts);
         if let Some(token) = request::bearer(&parts.headers)? {
@@ -183,7 +186,8 @@ impl Gate {
 
     /// Finds the caller that a token belongs to, for a form in which a person logs in.
     ///
-    /// The answer to the browser then needs [`session_cookie`]. Wrong tokens count as in [`authenticate`](Self::authenticate).
+    /// The answer to the browser then needs [`session_cookie`]. Wrong tokens count as in
+    /// [`authenticate`](Self::authenticate).
     ///
     /// # Errors
     /// As [`authenticate`](Self::authenticate).
@@ -200,8 +204,8 @@ impl Gate {
         tokens.look_up(token.trim(), self.guesser(parts)).await
     }
 
-    /// Refuses a change by a page of another site. A request that does not say where it comes from is no browser's, except one with a
-    /// cookie.
+    /// Refuses a change by a page of another site. A request that does not say where it comes from is no browser's,
+    /// except one with a cookie.
     fn same_site(&self, parts: &Parts, unsaid_is_fine: bool) -> Result<(), Refusal> {
         match request::site(parts, &self.config.hosts) {
             _ if !request::changes(&parts.method) => Ok(()),
@@ -241,7 +245,8 @@ impl Gate {
 
 /// Returns the value of `Set-Cookie` that logs a browser in. It lasts until the browser ends.
 ///
-/// `base` is the path under which the server is reached, such as `/`. `is_secure` says whether browsers reach it over TLS.
+/// `base` is the path under which the server is reached, such as `/`. `is_secure` says whether browsers reach it over
+/// TLS.
 ///
 /// ```
 /// # use punctual_server::gate::session_cookie;

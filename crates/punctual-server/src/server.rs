@@ -4,7 +4,10 @@ use std::{net::SocketAddr, time::Duration};
 
 use axum::{
     Router,
+    extract::{Request, State},
     http::{StatusCode, header::LOCATION},
+    middleware::{self, Next},
+    response::{IntoResponse as _, Response},
     routing::get,
 };
 use punctual::{CancellationToken, Client, Error, ErrorKind, Result, client::Metrics};
@@ -13,10 +16,12 @@ use tokio::time::timeout;
 use crate::{
     DashboardOptions,
     accept::{Limits, accept},
-    api, dashboard,
-    gate::Gate,
+    api::{Problem, api},
+    dashboard,
+    gate::{Caller, Gate, Needs},
     listen::metrics_router,
     rights,
+    token::Role,
 };
 
 /// Connections of workers stay open. After an hour they are made anew, so that load is spread over servers behind one address.
@@ -62,7 +67,8 @@ impl Server {
         self
     }
 
-    /// Sets the options of the dashboard. Its base path is also that of the API, of metrics and of health.
+    /// Sets the options of the dashboard. Its base path is also that of the API, of metrics and of health; `read_only` is for the API,
+    /// too.
     #[must_use]
     pub fn dashboard(mut self, options: DashboardOptions) -> Self {
         self.dashboard = options;
@@ -80,6 +86,7 @@ impl Server {
             .merge(metrics_router(&self.metrics))
             .merge(health(&self.client))
             .merge(dashboard(&self.client, self.dashboard.clone()))
+            .layer(middleware::from_fn_with_state(self.dashboard.read_only, read_only))
             .layer(self.gate.layer(rights::of));
         if base.is_empty() {
             return inner;
@@ -112,6 +119,22 @@ impl Server {
         accept(listener, self.router(stop), LIMITS, stop).await;
         Ok(())
     }
+}
+
+/// Lets no caller change anything, if the server is read-only.
+async fn read_only(State(is_read_only): State<bool>, mut request: Request, next: Next) -> Response {
+    if is_read_only {
+        if rights::of(request.method(), request.uri().path()).is_none_or(Needs::changes) {
+            return Problem::new(StatusCode::FORBIDDEN, "forbidden", "the server is read-only")
+                .with_hint("use another server of the store, or start this one without --read-only")
+                .into_response();
+        }
+        // For calls whose body says what they do.
+        if let Some(caller) = request.extensions_mut().get_mut::<Caller>() {
+            caller.role = Role::Read;
+        }
+    }
+    next.run(request).await
 }
 
 /// Returns a router for health. The server is alive while it answers, and ready while the store answers.

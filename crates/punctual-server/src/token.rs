@@ -1,11 +1,12 @@
 //! Tokens: who may ask a server for what. Each is a document of the store, `token/ID`.
 //!
-//! A token is `pt_` + id + `_` + secret. The id has 8 characters and is public: lists and logs name it. The secret is 32 random
-//! bytes. The store keeps only the SHA-256 of the secret. A fast hash is enough, since nobody can try 2²⁵⁶ secrets. Both parts are
-//! lower-case hex: a double click selects the whole token, and no character of it needs a quote in a shell, an address or a header.
+//! A token is `pt_` + id + `_` + secret. The id has 8 characters and is public: lists and logs name it. The secret is
+//! 32 random bytes. The store keeps only the SHA-256 of the secret. A fast hash is enough, since nobody can try 2²⁵⁶
+//! secrets. Both parts are lower-case hex: a double click selects the whole token, and no character of it needs a quote
+//! in a shell, an address or a header.
 //!
-//! All of this is read and written as ordinary documents. A program that offers the raw verb `doc` of a store to others must refuse
-//! keys that begin with [`PREFIX`], or its callers can grant themselves any right. See [`is_reserved`].
+//! All of this is read and written as ordinary documents. A program that offers the raw verb `doc` of a store to others
+//! must refuse keys that begin with [`PREFIX`], or its callers can grant themselves any right. See [`is_reserved`].
 
 use std::{fmt, time::Duration};
 
@@ -234,11 +235,12 @@ pub fn random() -> Result<[u8; RANDOM_BYTES]> {
 ///
 /// `random` must come from a cryptographic generator, such as [`random`]. The times are those of the store's clock.
 ///
-/// If the future is dropped, a token that nobody knows may have been made. It is safe to repeat the call with other random bytes, and to
-/// revoke the first token.
+/// If the future is dropped, a token that nobody knows may have been made. It is safe to repeat the call with other
+/// random bytes, and to revoke the first token.
 ///
 /// # Errors
-/// `Invalid` for a broken limit; `Full` at 1,000 tokens; `Conflict` if another token has the id, which other random bytes avoid.
+/// `Invalid` for a broken limit; `Full` at 1,000 tokens; `Conflict` if another token has the id, which other random
+/// bytes avoid.
 ///
 /// ```
 /// # use punctual_server::token::{self, NewToken, Role};

@@ -8,10 +8,10 @@ use punctual::{
 };
 
 use super::{Api, Problem};
-use crate::gate::{Caller, Right};
-
-/// The documents of tokens.
-const TOKENS: &str = "token/";
+use crate::{
+    gate::{Caller, Right},
+    token,
+};
 
 /// The caller of a request; without a gate in front of the router, anybody.
 #[derive(Clone, Debug)]
@@ -94,14 +94,8 @@ impl Scope {
 
     /// Checks a step on documents. Those of tokens are for admins.
     pub(super) fn doc(&self, op: &DocOp) -> Result<(), Problem> {
-        let is_tokens = match op {
-            DocOp::Get { key } | DocOp::Put { key, .. } | DocOp::Remove { key, .. } => {
-                key.starts_with(TOKENS)
-            }
-            DocOp::List { prefix, .. } => prefix.starts_with(TOKENS) || TOKENS.starts_with(prefix.as_str()),
-        };
         let right = match op {
-            DocOp::Get { .. } | DocOp::List { .. } if !is_tokens => Right::Read,
+            DocOp::Get { .. } | DocOp::List { .. } if !token::is_reserved(op) => Right::Read,
             _ => Right::Admin,
         };
         self.may(right, None)

@@ -2,8 +2,8 @@
 //!
 //! The secret of a token cannot be guessed. The limit protects the store from reads, and the log from lines.
 //!
-//! The crate `governor` does not fit: each of its checks counts, its keyed state is unbounded, and it does not know a wrong token that is
-//! sent again and again (an open page after its token was revoked) from a new guess.
+//! The crate `governor` does not fit: each of its checks counts, its keyed state is unbounded, and it does not know a
+//! wrong token that is sent again and again (an open page after its token was revoked) from a new guess.
 
 use std::{
     collections::HashMap,
@@ -24,7 +24,8 @@ pub(super) const WINDOW: Duration = Duration::from_mins(1);
 /// Callers that are remembered. If there are more, those that began first are forgotten.
 const CALLERS_MAX: usize = 4_096;
 
-/// Whose guesses count together: an address of IPv4, the first 64 bits of one of IPv6, or all callers without an address.
+/// Whose guesses count together: an address of IPv4, the first 64 bits of one of IPv6, or all callers without an
+/// address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Guesser(Option<IpAddr>);
 

@@ -26,8 +26,8 @@ use serde::Serialize;
 pub struct Refusal {
     /// The status of the response: 401, 403, 421, 429 or 503.
     pub status: StatusCode,
-    /// The code of the error: `unauthenticated`, `forbidden`, `cross_site`, `host_not_allowed`, `rate_limited`, or a code of an
-    /// [`ErrorKind`](punctual::ErrorKind).
+    /// The code of the error: `unauthenticated`, `forbidden`, `cross_site`, `host_not_allowed`, `rate_limited`, or a
+    /// code of an [`ErrorKind`](punctual::ErrorKind).
     pub code: &'static str,
     /// What happened, for people. It names no secret.
     pub message: Cow<'static, str>,

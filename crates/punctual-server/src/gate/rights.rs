@@ -24,7 +24,8 @@ impl Right {
         Needs(Need::Store(self))
     }
 
-    /// Says that the handler calls [`Caller::may`] with each queue that it reads or changes. The layer then only checks the role.
+    /// Says that the handler calls [`Caller::may`] with each queue that it reads or changes. The layer then only checks
+    /// the role.
     pub const fn by_queue(self) -> Needs {
         Needs(Need::Queues(self))
     }
@@ -60,8 +61,17 @@ pub(super) enum Need {
 }
 
 impl Needs {
-    /// Nothing: everybody may use the route. For health, the login page and static files. The handler gets no [`Caller`].
+    /// Nothing: everybody may use the route. For health, the login page and static files. The handler gets no
+    /// [`Caller`].
     pub const PUBLIC: Self = Self(Need::Nothing);
+    /// Whether a caller that may only look does not suffice.
+    pub(crate) fn changes(self) -> bool {
+        match self.0 {
+            Need::Nothing => false,
+            Need::Store(right) | Need::Queues(right) => Right::Read < right,
+        }
+    }
+
     /// Of a route that nobody listed.
     pub(super) const UNKNOWN: Self = Right::Admin.in_store();
 }

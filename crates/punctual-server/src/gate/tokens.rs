@@ -25,8 +25,8 @@ const LANES: usize = 64;
 #[derive(Debug)]
 pub(super) struct Tokens {
     client: Client,
-    /// Tokens that were right when they were last looked up. They stay when they are no longer believed: a caller that had a right
-    /// token does not guess.
+    /// Tokens that were right when they were last looked up. They stay when they are no longer believed: a caller that
+    /// had a right token does not guess.
     known: Mutex<HashMap<Digest, Known>>,
     /// Whether the store has a token, and when this was looked up.
     any: tokio::sync::Mutex<Option<(Instant, bool)>>,
@@ -101,8 +101,8 @@ impl Tokens {
         if let Some(decided) = self.before(&digest, guesser)? {
             return decided;
         }
-        // Callers of one address wait for each other, so that many requests at once are one read of a right token, and no more than
-        // GUESSES_MAX reads of wrong ones.
+        // Callers of one address wait for each other, so that many requests at once are one read of a right token, and
+        // no more than GUESSES_MAX reads of wrong ones.
         let lane = self.hasher.hash_one(guesser) as usize % LANES;
         let _turn = self.lanes[lane].lock().await;
         if let Some(decided) = self.before(&digest, guesser)? {
