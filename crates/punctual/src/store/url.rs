@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+#[cfg(feature = "http")]
+use super::http::HttpStore;
 #[cfg(feature = "redis")]
 use super::redis::RedisStore;
 #[cfg(feature = "sqlite")]
@@ -16,7 +18,8 @@ use crate::core::error::{Error, ErrorKind, Result};
 
 /// Opens the store at `url`.
 ///
-/// Write `sqlite:PATH` for a file, or `memory:` for a store that ends with its last handle.
+/// Write `sqlite:PATH` for a file, `redis://HOST` for a server of Redis (feature `redis`), `https://HOST` for a server of punctual
+/// (feature `http`), or `memory:` for a store that ends with its last handle.
 ///
 /// Options of a file follow after `?`, separated by `&`: `durability=full` (default) or `durability=fast`; `mode=rwc`
 /// (default), which creates a file that does not exist, `mode=rw`, which does not, or `mode=ro`, which is read-only;
@@ -31,7 +34,7 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
 
 /// Opens the store with another clock than the system's.
 #[cfg_attr(
-    not(any(feature = "sqlite", feature = "redis")),
+    not(any(feature = "sqlite", feature = "redis", feature = "http")),
     expect(clippy::unused_async, reason = "a store on a disk or behind a network takes its time to open")
 )]
 pub(crate) async fn connect_by(url: &str, clock: Clock) -> Result<Arc<dyn Store>> {
@@ -55,12 +58,19 @@ pub(crate) async fn connect_by(url: &str, clock: Clock) -> Result<Arc<dyn Store>
             | "rediss+cluster",
             _,
         ) => Ok(Arc::new(RedisStore::open(url, clock).await?)),
+        // The clock is that of the server's store.
+        #[cfg(feature = "http")]
+        ("http" | "https", _) => Ok(Arc::new(HttpStore::open(url).await?)),
         ("memory", _) => Err(Error::invalid("a memory: store has no name").with_hint("write memory:")),
         _ => {
             // The rest may contain a password.
             let shown: String = scheme.chars().take(32).collect();
-            Err(Error::new(ErrorKind::Unsupported, format!("there is no store for the scheme {shown:?}"))
-                .with_hint("write sqlite:jobs.db or memory:"))
+            let error =
+                Error::new(ErrorKind::Unsupported, format!("there is no store for the scheme {shown:?}"));
+            Err(error.with_hint(match scheme {
+                "http" | "https" => "build punctual with the cargo feature `http`",
+                _ => "write sqlite:jobs.db or memory:",
+            }))
         }
     }
 }
