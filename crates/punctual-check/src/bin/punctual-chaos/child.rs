@@ -1,6 +1,7 @@
 //! The processes that are killed. Each writes a history of its own.
 
 use std::{
+    net::SocketAddr,
     path::Path,
     process::ExitCode,
     sync::Arc,
@@ -8,13 +9,14 @@ use std::{
 };
 
 use punctual::{
-    Client, Ctx, JobRecord, Worker,
+    CancellationToken, Client, Ctx, JobRecord, Worker,
     store::{Store, url::connect},
 };
 use punctual_check::{
     Recorder, RecordingStore,
     event::{Hex, What},
 };
+use punctual_server::Server;
 
 use crate::{forward, jobs, limits, locks, races, schedules, stuck, topics};
 
@@ -29,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Jobs that a stream hands over at once.
 const DROPS: usize = 10;
 
-/// `forwarder STORE NOTES PROC ADDRESS SLOTS LEASE_MS`, `beside STORE NOTES PROC`, `locker STORE HISTORY PROC SLOTS`, `stuck STORE NOTES PROC HEALTH`, `ticker STORE NOTES PROC`, `subscriber STORE NOTES PROC SLOTS LEASE_MS`, `limited STORE NOTES PROC SLOTS LEASE_MS`,
+/// `gateway STORE NOTES PROC ADDRESS`, `forwarder STORE NOTES PROC ADDRESS SLOTS LEASE_MS`, `beside STORE NOTES PROC`, `locker STORE HISTORY PROC SLOTS`, `stuck STORE NOTES PROC HEALTH`, `ticker STORE NOTES PROC`, `subscriber STORE NOTES PROC SLOTS LEASE_MS`, `limited STORE NOTES PROC SLOTS LEASE_MS`,
 /// `worker STORE HISTORY PROC SLOTS LEASE_MS QUEUE…`, `producer STORE HISTORY PROC JOBS`,
 /// `racer STORE HISTORY PROC JOBS BEGIN_MS ME`, or `stream STORE HISTORY PROC JOBS FIRST STEP OVER_MS`.
 pub(crate) fn main(args: &[String]) -> ExitCode {
@@ -74,6 +76,7 @@ async fn child(args: &[String]) -> Result<(), Box<dyn std::error::Error>> {
             let (slots, lease) = (slots.parse()?, Duration::from_millis(lease_ms.parse()?));
             limits::work(store, notes, proc, slots, lease).await
         }
+        ["gateway", store, _, _, addr] => serve(store, addr.parse()?).await,
         ["producer", store, history, proc, jobs] => {
             let (client, _) = open(store, history, proc, 0).await?;
             produce(&client, jobs.parse()?).await
@@ -103,7 +106,7 @@ async fn open(
 }
 
 /// The server may be killed just when a child on a busy machine gets to it.
-async fn reach(url: &str) -> punctual::Result<Arc<dyn Store>> {
+pub(crate) async fn reach(url: &str) -> punctual::Result<Arc<dyn Store>> {
     let begin = Instant::now();
     loop {
         match connect(url).await {
@@ -143,6 +146,12 @@ async fn work(
         .run()
         .await?;
     Ok(())
+}
+
+/// Serves a store over HTTP until SIGKILL.
+async fn serve(store: &str, addr: SocketAddr) -> Result<(), Box<dyn std::error::Error>> {
+    let server = Server::new(&Client::connect(store).await?);
+    Ok(server.serve(addr, &CancellationToken::new(), |_| ()).await?)
 }
 
 /// Hands over all jobs, from the first on, whatever an earlier run of it did.

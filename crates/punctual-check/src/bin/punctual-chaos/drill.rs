@@ -2,6 +2,7 @@
 
 use std::{
     error::Error,
+    ops::Range,
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
@@ -10,13 +11,14 @@ use std::{
 use fastrand::Rng;
 use punctual::{
     Client, Timestamp, When,
-    store::{Action, Counts, Keep, QueueOp, QueueSettings, Store, Target, url::connect},
+    store::{Action, Counts, Keep, QueueOp, QueueSettings, Store, Target},
 };
-use punctual_check::{History, Options, Recorder, RecordingStore, Verdict, event::What, judge};
+use punctual_check::{History, Options, Recorder, RecordingStore, Verdict, event::What, judge, monotonic_ns};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use crate::{
+    child::reach,
     jobs::{self, GROUPED, QUEUE},
     place::{Fsync, Place, Wanted},
     process::Process,
@@ -38,6 +40,11 @@ const START_WITHIN: Duration = Duration::from_secs(2);
 const PATIENCE: u32 = 4;
 /// Fresh jobs once all harm is over, with which each drill ends: whoever is left must do them as if nothing had been.
 pub(crate) const HEAL_JOBS: u32 = 50;
+
+/// For so many workers, one server in front of the store is killed.
+const WORKERS_PER_GATEWAY: u32 = 4;
+/// How long it is away, in milliseconds.
+const GATEWAY_AWAY_MS: Range<u64> = 0..500;
 
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -118,7 +125,7 @@ impl<'a> Drill<'a> {
     pub(crate) async fn new(profile: &'a Profile, dir: PathBuf) -> Outcome<Self> {
         let recorder = Arc::new(Recorder::create(&dir.join("driver.ndjson"), "driver", 0)?);
         let place = Place::make(&profile.place, &dir);
-        let store = RecordingStore::new(connect(&place.url).await?, Arc::clone(&recorder));
+        let store = RecordingStore::new(reach(&place.url).await?, Arc::clone(&recorder));
         store.queue(QUEUE, &QueueOp::Set(Box::new(settings()))).await?;
         Ok(Self {
             profile,
@@ -141,14 +148,29 @@ impl<'a> Drill<'a> {
         let spread = Duration::from_millis(500) * kills;
         self.client.push((1..=jobs).map(|n| jobs::mixed(n, spread)).collect()).await?;
         self.spawn_workers()?;
-        for _ in 0..kills {
+        for kill in 0..kills {
             tokio::time::sleep(Duration::from_millis(self.rng.u64(300..700))).await;
             self.play().await?;
+            if kill % WORKERS_PER_GATEWAY == 1 {
+                self.replace_the_gateway().await?;
+            }
             let victim = self.rng.usize(..self.children.len());
             self.kill(victim)?;
             self.spawn_worker()?;
         }
         Ok(())
+    }
+
+    /// Kills the server in front of the store, if there is one, and starts it again.
+    pub(crate) async fn replace_the_gateway(&mut self) -> Outcome<()> {
+        let Some(gateway) = &mut self.place.gateway else { return Ok(()) };
+        let since = monotonic_ns();
+        gateway.kill()?;
+        self.recorder.note(What::ServerKilled { since });
+        tokio::time::sleep(Duration::from_millis(self.rng.u64(GATEWAY_AWAY_MS))).await;
+        gateway.restart()?;
+        reach(&self.place.url).await?;
+        self.expect_alive()
     }
 
     /// An operator cancels a job and moves another.

@@ -1,8 +1,12 @@
-//! Where the jobs of a drill are: a file, a store that somebody named, or a server of the drill's own.
+//! Where the jobs of a drill are: a file, a store that the command line names, or a server that the drill starts.
 
-use std::path::Path;
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+};
 
-use crate::{server::Server, servers::Servers};
+use crate::{process::Process, server::Server, servers::Servers};
 
 /// What was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +19,8 @@ pub(crate) enum Wanted {
     Server(Fsync),
     /// A primary of Redis with two replicas, and sentinels, started for the drill.
     Sentinel,
+    /// A server of punctual in front of a file, a process of its own.
+    Http,
     /// A cluster of Redis, started for the drill; two of its primaries have two replicas each.
     Cluster,
 }
@@ -45,19 +51,25 @@ impl Fsync {
 }
 
 /// A store that is there.
-#[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) url: String,
     /// Ends with the drill, as do the others.
     pub(crate) server: Option<Server>,
     pub(crate) servers: Option<Servers>,
+    pub(crate) gateway: Option<Gateway>,
 }
 
 impl Place {
     pub(crate) fn make(wanted: &Wanted, dir: &Path) -> Self {
-        let at = |url| Self { url, server: None, servers: None };
+        let at = |url| Self { url, server: None, servers: None, gateway: None };
+        let file = || format!("sqlite:{}", dir.join("jobs.db").display());
         match wanted {
-            Wanted::File => at(format!("sqlite:{}", dir.join("jobs.db").display())),
+            Wanted::File => at(file()),
+            Wanted::Http => {
+                let gateway = Gateway::start(file(), dir).expect("a process can be started");
+                let url = gateway.url();
+                Self { gateway: Some(gateway), ..at(url) }
+            }
             Wanted::Store(url) => at(url.clone()),
             Wanted::Sentinel | Wanted::Cluster => {
                 let servers =
@@ -79,5 +91,40 @@ impl Place {
                 Self { server: Some(server), ..at(url) }
             }
         }
+    }
+}
+
+/// A server of punctual, which can be killed and started again on the same port.
+pub(crate) struct Gateway {
+    behind: String,
+    dir: PathBuf,
+    addr: SocketAddr,
+    process: Process,
+}
+
+impl Gateway {
+    fn start(behind: String, dir: &Path) -> io::Result<Self> {
+        // Free now; nothing else of the machine is given it soon.
+        let addr = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let process = Self::process(&behind, dir, addr)?;
+        Ok(Self { behind, dir: dir.to_owned(), addr, process })
+    }
+
+    fn process(behind: &str, dir: &Path, addr: SocketAddr) -> io::Result<Process> {
+        Process::start("gateway", behind, dir, "gateway".to_owned(), &[addr.to_string()])
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// SIGKILL, and the certainty that it is gone.
+    pub(crate) fn kill(&mut self) -> io::Result<()> {
+        self.process.kill()
+    }
+
+    pub(crate) fn restart(&mut self) -> io::Result<()> {
+        self.process = Self::process(&self.behind, &self.dir, self.addr)?;
+        Ok(())
     }
 }

@@ -8,7 +8,7 @@ use crate::{
 };
 
 pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N] [--jobs N] [--kills N] [--dir DIR]
-                      [--store URL | --redis | --fsync always|everysec] [--power] [--seconds N]
+                      [--store URL | --redis | --http | --fsync always|everysec] [--power] [--seconds N]
                       [--sentinel | --cluster] [--demo PROGRAM] [--program PROGRAM] [--to NAME] [--throughput]
   workers    worker processes killed at random while they work, with retries, cancels and moves
   producer   a producer killed in mid batch and run again with the same idempotency keys
@@ -33,7 +33,8 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
   --dir      keep the database and the histories there
   --store    on this store, which must be empty, instead of a file of SQLite
   --redis    on a server of Redis that is started for it, and syncs each write to its disk
-  --fsync    the same; with everysec, answers of the last 2 s before a kill of the server may be lost, and are counted
+  --http     on a file behind a server of punctual, which is killed, too (workers, producer)
+  --fsync    the same as --redis; with everysec, answers of the last 2 s before a kill of the server may be lost, and are counted
   --power    everysec, and each kill of the server is a power cut: what it had not synced is gone
   --sentinel three servers of Redis and three sentinels are started for it (what failover takes unless told otherwise)
   --cluster  seven servers of Redis are
@@ -160,16 +161,16 @@ impl Name {
     /// Whether it can take place there: what is about servers of Redis starts them itself.
     const fn suits(self, place: &Wanted) -> bool {
         match self {
-            Self::Workers
-            | Self::Producer
-            | Self::Poison
+            Self::Workers | Self::Producer => true,
+            // They open the store for the parent in ways of their own.
+            Self::Poison
             | Self::Races
             | Self::Fair
             | Self::Forward
             | Self::Limits
             | Self::Locks
             | Self::Topics
-            | Self::Import => true,
+            | Self::Import => !matches!(place, Wanted::Http),
             Self::Server | Self::Idle => matches!(place, Wanted::Server(_)),
             Self::Schedules | Self::Stuck => matches!(place, Wanted::Server(_) | Wanted::File),
             Self::Shards => matches!(place, Wanted::Server(_) | Wanted::Store(_)),
@@ -266,6 +267,7 @@ impl Profile {
         while let Some(option) = rest.next() {
             match option.as_str() {
                 "--redis" => profile.place = Wanted::Server(Fsync::Always),
+                "--http" => profile.place = Wanted::Http,
                 "--throughput" => profile.measures_throughput = true,
                 "--sentinel" => profile.place = Wanted::Sentinel,
                 "--cluster" => profile.place = Wanted::Cluster,
