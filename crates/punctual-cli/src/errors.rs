@@ -49,6 +49,7 @@ pub(crate) enum Exit {
     NotFound = 3,
     Conflict = 4,
     Store = 5,
+    Refused = 6,
     TimedOut = 7,
     Unknown = 8,
     /// Of `lock run`: another process holds the lock; a temporary failure, by sysexits.h.
@@ -113,6 +114,8 @@ pub(crate) enum Code {
     WrongState,
     UniqueConflict,
     GateConflict,
+    Unauthenticated,
+    Forbidden,
     StoreUnavailable,
     StoreFull,
     TimedOut,
@@ -123,7 +126,7 @@ pub(crate) enum Code {
 
 impl Code {
     /// All of them, by their exit codes.
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::Invalid,
         Self::PayloadTooLarge,
         Self::Unsupported,
@@ -136,6 +139,8 @@ impl Code {
         Self::GateConflict,
         Self::StoreUnavailable,
         Self::StoreFull,
+        Self::Unauthenticated,
+        Self::Forbidden,
         Self::TimedOut,
         Self::UnknownOutcome,
         Self::Corrupt,
@@ -157,6 +162,8 @@ impl Code {
             Self::GateConflict => ("gate_conflict", Exit::Conflict),
             Self::StoreUnavailable => ("store_unavailable", Exit::Store),
             Self::StoreFull => ("store_full", Exit::Store),
+            Self::Unauthenticated => ("unauthenticated", Exit::Refused),
+            Self::Forbidden => ("forbidden", Exit::Refused),
             Self::TimedOut => ("timed_out", Exit::TimedOut),
             Self::UnknownOutcome => ("unknown_outcome", Exit::Unknown),
             Self::Corrupt => ("corrupt", Exit::Failed),

@@ -3,10 +3,19 @@
 //! The loop is our own, because that of axum has no limits: silent clients would hold their connections, and with them the
 //! descriptors of the process, for ever.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::{Extension, Router, extract::ConnectInfo};
-use hyper::server::conn::http1;
+use hyper::{
+    server::conn::http1,
+    service::{Service as _, service_fn},
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
@@ -20,6 +29,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// How long to wait after a connection could not be accepted.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
+/// How long a connection without a request has to end.
+const IDLE_MAX: Duration = Duration::from_secs(1);
 
 /// The limits of connections.
 #[derive(Clone, Copy, Debug)]
@@ -70,10 +81,21 @@ pub(crate) async fn accept(listener: TcpListener, router: Router, limits: Limits
 async fn serve(stream: TcpStream, router: Router, limits: Limits, stop: &CancellationToken) {
     // Answers are written whole. Without this, the last part of one could wait for the client's acknowledgement.
     let _ = stream.set_nodelay(true);
+    let in_progress = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&in_progress);
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |request| {
+        let request = router.call(request);
+        let counted = Counted::new(&count);
+        async move {
+            let _counted = counted;
+            request.await
+        }
+    });
     let serve = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), service);
     let mut serve = std::pin::pin!(serve);
     tokio::select! {
         _ = serve.as_mut() => return,
@@ -81,5 +103,23 @@ async fn serve(stream: TcpStream, router: Router, limits: Limits, stop: &Cancell
         () = stop.cancelled() => {}
     }
     serve.as_mut().graceful_shutdown();
-    let _ = timeout(limits.drain, serve).await;
+    // A client can hold a connection open without a request on it.
+    let is_idle = in_progress.load(Ordering::Relaxed) == 0;
+    let _ = timeout(if is_idle { limits.drain.min(IDLE_MAX) } else { limits.drain }, serve).await;
+}
+
+/// Counts a request for as long as it is in progress.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }

@@ -123,18 +123,20 @@ impl Server {
 
 /// Lets no caller change anything, if the server is read-only.
 async fn read_only(State(is_read_only): State<bool>, mut request: Request, next: Next) -> Response {
-    if is_read_only {
-        if rights::of(request.method(), request.uri().path()).is_none_or(Needs::changes) {
-            return Problem::new(StatusCode::FORBIDDEN, "forbidden", "the server is read-only")
-                .with_hint("use another server of the store, or start this one without --read-only")
-                .into_response();
-        }
-        // For calls whose body says what they do.
-        if let Some(caller) = request.extensions_mut().get_mut::<Caller>() {
-            caller.role = Role::Read;
-        }
+    if !is_read_only {
+        return next.run(request).await;
     }
-    next.run(request).await
+    let refusal = Problem::new(StatusCode::FORBIDDEN, "forbidden", "the server is read-only")
+        .with_hint("use another server of the store, or start this one without --read-only");
+    if rights::of(request.method(), request.uri().path()).is_none_or(Needs::changes) {
+        return refusal.into_response();
+    }
+    // Some calls say in their body what they do.
+    let Some(caller) = request.extensions_mut().get_mut::<Caller>() else { return next.run(request).await };
+    let is_reader = caller.role == Role::Read;
+    caller.role = Role::Read;
+    let response = next.run(request).await;
+    if response.status() == StatusCode::FORBIDDEN && !is_reader { refusal.into_response() } else { response }
 }
 
 /// Returns a router for health. The server is alive while it answers, and ready while the store answers.

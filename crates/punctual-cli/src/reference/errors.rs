@@ -28,6 +28,8 @@ fn meaning(kind: ErrorKind) -> &'static str {
         ErrorKind::Outdated => {
             "A newer version of punctual wrote to the store. This process changed nothing."
         }
+        ErrorKind::Unauthenticated => "A server needs a token, or does not know the one that it got.",
+        ErrorKind::Forbidden => "The token does not allow the call. Nothing was changed.",
         kind => panic!("{kind:?} has no meaning on the page"),
     }
 }
@@ -95,6 +97,16 @@ const fn about(code: Code) -> (&'static str, &'static str, &'static str) {
             "Free space, raise the cap (`punctual queue set`), or wait until jobs have ended.",
             "yes",
         ),
+        Code::Unauthenticated => (
+            "The server needs a token, or does not know the one that it got. Nothing was changed.",
+            "Name a file with a valid token in the address (`token_file=PATH`).",
+            "no: it fails again",
+        ),
+        Code::Forbidden => (
+            "The token does not allow the command, or the server is read-only. Nothing was changed.",
+            "Use a token with a higher role, or one for this queue (`punctual token new`).",
+            "no: it fails again",
+        ),
         Code::TimedOut => (
             "The time of `--timeout` or `push --wait` is over. With `push --wait`, the job was stored.",
             "Allow more time. After `push --wait`, look at the job (`punctual show ID`).",
@@ -133,6 +145,7 @@ const fn effect(exit: Exit) -> &'static str {
         Exit::NotFound => "What the command names does not exist.",
         Exit::Conflict => "The command conflicts with what is there.",
         Exit::Store => "The store cannot be reached, or has no space.",
+        Exit::Refused => "The server refused the caller: it needs a token, or another one.",
         Exit::TimedOut => "A time limit is over.",
         Exit::Unknown => "The reply was lost, so the outcome is unknown.",
         Exit::Interrupted => {

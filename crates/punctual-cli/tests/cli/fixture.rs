@@ -21,6 +21,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// A folder with a store.
 pub(crate) struct Cli {
     folder: TempDir,
+    /// The address of another store than the one in the folder.
+    store: Option<String>,
 }
 
 /// What a command said.
@@ -33,7 +35,12 @@ pub(crate) struct Said {
 
 impl Cli {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::Builder::new().prefix("punctual-cli-").tempdir().unwrap() }
+        Self { folder: tempfile::Builder::new().prefix("punctual-cli-").tempdir().unwrap(), store: None }
+    }
+
+    /// Whose store is at this address.
+    pub(crate) fn with_store(url: &str) -> Self {
+        Self { store: Some(url.to_owned()), ..Self::new() }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -56,6 +63,9 @@ impl Cli {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        if let Some(url) = &self.store {
+            command.env("PUNCTUAL_STORE", url);
+        }
         command
     }
 

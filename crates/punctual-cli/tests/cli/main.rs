@@ -31,6 +31,8 @@ mod push;
 mod queue;
 #[cfg(unix)]
 mod redis;
+#[cfg(unix)]
+mod serve;
 mod take;
 mod token;
 mod tool;

@@ -48,6 +48,8 @@ impl From<Error> for Problem {
             ErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             ErrorKind::Conflict => StatusCode::CONFLICT,
             ErrorKind::Unsupported | ErrorKind::Outdated => StatusCode::NOT_IMPLEMENTED,
+            ErrorKind::Unauthenticated => StatusCode::UNAUTHORIZED,
+            ErrorKind::Forbidden => StatusCode::FORBIDDEN,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let problem = Self::new(status, error.kind().code(), error.to_string());

@@ -44,12 +44,16 @@ pub enum ErrorKind {
     ///
     /// This process changed nothing and cannot go on. Start a process of that version.
     Outdated,
+    /// A server needs a token, or does not know the one it got. Repeating the call does not help.
+    Unauthenticated,
+    /// The token does not allow the call. Nothing was changed.
+    Forbidden,
 }
 
 impl ErrorKind {
     /// All kinds.
     #[doc(hidden)]
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Unavailable,
         Self::UnknownOutcome,
         Self::StoreFull,
@@ -61,6 +65,8 @@ impl ErrorKind {
         Self::Corrupt,
         Self::Unsupported,
         Self::Outdated,
+        Self::Unauthenticated,
+        Self::Forbidden,
     ];
 
     /// Returns the code of the kind. It is the same in every interface.
@@ -75,6 +81,8 @@ impl ErrorKind {
             Self::Corrupt => "corrupt",
             Self::Unsupported => "unsupported",
             Self::Outdated => "outdated",
+            Self::Unauthenticated => "unauthenticated",
+            Self::Forbidden => "forbidden",
         }
     }
 }

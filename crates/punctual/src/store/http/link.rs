@@ -132,19 +132,34 @@ impl Link {
     fn refused(&self, name: &str, status: StatusCode, body: &[u8]) -> Error {
         if let Ok(problem) = serde_json::from_slice::<Problem>(body) {
             let kind = ErrorKind::ALL.into_iter().find(|kind| kind.code() == problem.code);
-            let error = Error::new(kind.unwrap_or(ErrorKind::Unsupported), problem.detail);
-            return problem.hint.into_iter().fold(error, Error::with_hint);
+            let kind = kind.or_else(|| kind_of(status)).unwrap_or(ErrorKind::Unsupported);
+            let hint = match kind {
+                ErrorKind::Unauthenticated => {
+                    Some("name a file with a token: https://HOST?token_file=PATH".to_owned())
+                }
+                _ => problem.hint,
+            };
+            return hint.into_iter().fold(Error::new(kind, problem.detail), Error::with_hint);
         }
         let text = format!("{} answered {name} with {status}", self.shown);
-        match status {
-            StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => {
-                Error::new(ErrorKind::UnknownOutcome, text)
-            }
-            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
-                Error::new(ErrorKind::Unavailable, text)
-            }
-            _ => self.odd(name).with_source(Error::new(ErrorKind::Unsupported, text)),
+        match kind_of(status) {
+            Some(kind) => Error::new(kind, text),
+            None => self.odd(name).with_source(Error::new(ErrorKind::Unsupported, text)),
         }
+    }
+}
+
+/// Returns the kind of an error that has only a status, as those of proxies have.
+const fn kind_of(status: StatusCode) -> Option<ErrorKind> {
+    match status {
+        StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => Some(ErrorKind::UnknownOutcome),
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => {
+            Some(ErrorKind::Unavailable)
+        }
+        StatusCode::UNAUTHORIZED => Some(ErrorKind::Unauthenticated),
+        StatusCode::FORBIDDEN | StatusCode::MISDIRECTED_REQUEST => Some(ErrorKind::Forbidden),
+        StatusCode::PAYLOAD_TOO_LARGE => Some(ErrorKind::TooLarge),
+        _ => None,
     }
 }
 

@@ -1,0 +1,145 @@
+//! `punctual serve`: the command line against it, rights of tokens, and how it ends.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    net::TcpListener,
+    process::{Child, Stdio},
+};
+
+use crate::{
+    exec::signal,
+    fixture::{Cli, Said, wait},
+};
+
+/// A server of a store, and the command line with the server as its store.
+struct Served {
+    behind: Cli,
+    front: Cli,
+    url: String,
+    child: Child,
+}
+
+impl Served {
+    fn start(behind: Cli, options: &str) -> Self {
+        let options = options.split(' ').filter(|option| !option.is_empty()).map(str::to_owned);
+        let args = ["serve", "--listen", "127.0.0.1:0"].map(str::to_owned).into_iter().chain(options);
+        let mut child = behind.command(args).stderr(Stdio::piped()).spawn().unwrap();
+        // The last of two lines that it prints when the port answers.
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let line =
+            lines.find_map(|line| line.unwrap().strip_prefix("store      ").map(str::to_owned)).unwrap();
+        let url = line.split(' ').next().unwrap().to_owned();
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { front: Cli::with_store(&url), behind, url, child }
+    }
+
+    /// A command with a token.
+    fn with(&self, token: &str, line: &str) -> Said {
+        let file = self.front.path("token");
+        std::fs::write(&file, token).unwrap();
+        Cli::with_store(&format!("{}?token_file={}", self.url, file.display())).run(line)
+    }
+
+    fn token(&self, options: &str) -> String {
+        let made = self.behind.json(&format!("token new someone {options}"));
+        made["token"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn commands_work_through_a_server_as_they_do_on_its_store() {
+    let served = Served::start(Cli::new(), "");
+    let id = served.front.json("push k [1,2] -q mail")["id"].as_str().unwrap().to_owned();
+    for line in [format!("show {id} -o json"), "ls -o ndjson".to_owned(), "queue ls -o ndjson".to_owned()] {
+        let (front, behind) = (served.front.run(&line), served.behind.run(&line));
+        assert_eq!((front.code, behind.code), (Some(0), Some(0)), "{front:#?}");
+        let without_age = |text: &str| {
+            let fields = text.split(',').filter(|field| !field.contains("oldest_due_ms"));
+            fields.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(without_age(&front.out), without_age(&behind.out), "{line}");
+    }
+    served.front.ok("queue pause mail --reason test");
+    assert!(served.behind.json("queue show mail")["settings"]["paused"].is_object());
+    served.front.ok("queue resume mail");
+    let mut worker =
+        served.front.command("work -q mail --exec true".split(' ').map(str::to_owned)).spawn().unwrap();
+    served.behind.wait_for(&id, "done");
+    signal(&worker, rustix::process::Signal::TERM);
+    assert!(worker.wait().unwrap().success());
+}
+
+#[test]
+fn a_token_is_needed_as_soon_as_there_is_one_and_allows_what_its_role_does() {
+    let served = Served::start(Cli::new(), "");
+    served.front.ok("push k -q mail");
+    let (reader, operator, admin) = (
+        served.token("--role read"),
+        served.token("--role operate --queue mail"),
+        served.token("--role admin"),
+    );
+    // The server believes for up to a second that there are no tokens.
+    wait(
+        || Some(served.front.run("stats")).filter(|said| said.code != Some(0)),
+        || "it never asked for a token".to_owned(),
+    )
+    .fails(6, "unauthenticated", "the request has no token");
+    assert_eq!(served.with(&reader, "stats").code, Some(0));
+    served.with(&reader, "push k -q mail").fails(6, "forbidden", "the request needs the role operate");
+    assert_eq!(served.with(&operator, "push k -q mail").code, Some(0));
+    served.with(&operator, "push k -q bulk").fails(6, "forbidden", "the token is not for the queue \"bulk\"");
+    served.with(&operator, "queue purge mail --yes").fails(
+        6,
+        "forbidden",
+        "the request needs the role admin",
+    );
+    assert_eq!(served.with(&admin, "queue purge mail --yes").code, Some(0));
+    served.with("pt_00000000_00", "stats").fails(6, "unauthenticated", "the token is not valid");
+}
+
+#[test]
+fn a_read_only_server_changes_nothing() {
+    let behind = Cli::new();
+    behind.ok("push k -q mail");
+    let served = Served::start(behind, "--read-only --base-path /jobs");
+    assert!(served.url.ends_with("/jobs"));
+    assert_eq!(served.front.run("ls").code, Some(0));
+    for line in ["push k -q mail", "queue purge mail --yes", "queue pause mail --reason x", "take -q mail"] {
+        served.front.run(line).fails(6, "forbidden", "the server is read-only");
+    }
+    assert_eq!(served.behind.json("stats")["waiting"], 1);
+}
+
+#[test]
+fn it_listens_to_other_machines_only_with_a_token() {
+    let t = Cli::new();
+    t.ok("push k");
+    t.run("serve --listen 0.0.0.0:0").fails(2, "invalid", "will not listen on 0.0.0.0:0 without a token");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap();
+    t.run(&format!("serve --listen {addr}")).fails(5, "store_unavailable", "could not listen");
+    t.run("serve --base-path jobs").is_usage("--base-path");
+}
+
+#[test]
+fn a_signal_ends_it_and_the_waits_of_its_workers() {
+    let mut served = Served::start(Cli::new(), "");
+    served.front.ok("push k -q mail");
+    let mut worker =
+        served.front.command("work -q mail --exec true".split(' ').map(str::to_owned)).spawn().unwrap();
+    let done = || Some(served.behind.json("stats")).filter(|stats| stats["done"] == 1);
+    wait(done, || "the job was never done".to_owned());
+    signal(&served.child, rustix::process::Signal::TERM);
+    assert_eq!(served.child.wait().unwrap().code(), Some(0));
+    // It goes on looking for its server.
+    assert!(worker.try_wait().unwrap().is_none());
+    worker.kill().unwrap();
+    worker.wait().unwrap();
+}
