@@ -553,7 +553,10 @@ impl<'a> RunLoop<'a> {
     /// Handles a failed call: waits before it is repeated, or gives up what can never succeed.
     async fn failed(&mut self, n: usize, error: Error) -> Result<()> {
         match error.kind() {
-            ErrorKind::Closed | ErrorKind::Outdated => return Err(error),
+            // A token that is refused is refused again. A process that starts anew reads the one that is valid by then.
+            ErrorKind::Closed | ErrorKind::Outdated | ErrorKind::Unauthenticated | ErrorKind::Forbidden => {
+                return Err(error);
+            }
             ErrorKind::Invalid | ErrorKind::TooLarge | ErrorKind::Conflict | ErrorKind::Unsupported => {
                 match n {
                     0 => return Err(error),
