@@ -91,13 +91,13 @@ fn carry_out(mut globals: Globals, command: &Command) -> Result {
         return configuration::run(&globals, command);
     }
     let mut runtime = match command {
+        // `take` handles signals while stdout is full.
         Command::Work(_)
         | Command::Forward(_)
         | Command::Serve(_)
+        | Command::Take(_)
         | Command::Bench(_)
         | Command::DemoWorker(_) => tokio::runtime::Builder::new_multi_thread(),
-        // Signals must be handled while stdout is full.
-        Command::Take(_) => tokio::runtime::Builder::new_multi_thread(),
         // All other commands wait for one store. Batches in flight keep their order because they are polled in order.
         _ => tokio::runtime::Builder::new_current_thread(),
     };

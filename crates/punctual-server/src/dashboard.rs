@@ -16,6 +16,7 @@ mod guard;
 mod job;
 mod jobs;
 mod links;
+mod login;
 mod overview;
 mod picked;
 mod queue;
@@ -37,6 +38,7 @@ use axum::{
 use punctual::Client;
 
 use self::{fault::Fault, links::Links, style::Style};
+pub(crate) use login::{login, to_login};
 
 /// The options of [`dashboard`].
 ///

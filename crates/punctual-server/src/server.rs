@@ -1,6 +1,6 @@
 //! The server: the HTTP API, the dashboard, metrics and health, behind one gate.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
 use axum::{
     Router,
@@ -8,16 +8,17 @@ use axum::{
     http::{StatusCode, header::LOCATION},
     middleware::{self, Next},
     response::{IntoResponse as _, Response},
-    routing::get,
+    routing::{future::RouteFuture, get},
 };
 use punctual::{CancellationToken, Client, Error, ErrorKind, Result, client::Metrics};
 use tokio::time::timeout;
+use tower::Service as _;
 
 use crate::{
     DashboardOptions,
     accept::{Limits, accept},
     api::{Problem, api},
-    dashboard,
+    dashboard::{dashboard, login, to_login},
     gate::{Caller, Gate, Needs},
     listen::metrics_router,
     rights,
@@ -29,7 +30,7 @@ const LIMITS: Limits = Limits {
     connections: 10_000,
     connection: Duration::from_hours(1),
     drain: Duration::from_secs(30),
-    head: Duration::from_secs(60),
+    head: Duration::from_mins(1),
 };
 /// How long the store may take to answer before the server is not ready.
 const READY_MAX: Duration = Duration::from_secs(2);
@@ -80,20 +81,36 @@ impl Server {
     ///
     /// Requests need the address of the peer: [`axum::extract::ConnectInfo`] of a `SocketAddr`.
     pub fn router(&self, stop: &CancellationToken) -> Router {
-        let base = &self.dashboard.base_path;
+        let (base, pages) = (&self.dashboard.base_path, self.pages());
         let inner = Router::new()
             .merge(api(&self.client, stop))
             .merge(metrics_router(&self.metrics))
             .merge(health(&self.client))
-            .merge(dashboard(&self.client, self.dashboard.clone()))
+            .merge(login(&self.gate, base))
+            .fallback(async move |request: Request| pages(request).await)
             .layer(middleware::from_fn_with_state(self.dashboard.read_only, read_only))
-            .layer(self.gate.layer(rights::of));
+            .layer(self.gate.layer(rights::of).on_page({
+                let base = base.clone();
+                move |refusal, _| to_login(&base, refusal)
+            }));
         if base.is_empty() {
             return inner;
         }
         let target = base.clone();
         let to_base = move || std::future::ready((StatusCode::PERMANENT_REDIRECT, [(LOCATION, target)]));
         Router::new().route(&format!("{base}/"), get(to_base)).nest(base, inner)
+    }
+
+    /// Returns a handler for the pages of the dashboard. Callers that must not see payloads get pages without them.
+    fn pages(&self) -> impl Fn(Request) -> RouteFuture<Infallible> + Clone + Send + Sync + 'static {
+        let shown = dashboard(&self.client, self.dashboard.clone());
+        let hidden = DashboardOptions { hide_payloads: true, ..self.dashboard.clone() };
+        let hidden = dashboard(&self.client, hidden);
+        move |request| {
+            let hides = request.extensions().get::<Caller>().is_some_and(|caller| caller.payloads_hidden);
+            let mut pages = if hides { hidden.clone() } else { shown.clone() };
+            pages.call(request)
+        }
     }
 
     /// Serves the router on an address until `stop`. Requests in progress then have 30 s to end; waits end at once.

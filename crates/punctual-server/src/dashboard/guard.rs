@@ -30,12 +30,22 @@ pub(super) async fn guard(State(board): State<Arc<Board>>, request: Request, nex
     if let Some(fault) = Fault::of(&mut response) {
         response = fault.page(&board);
     }
+    dress(response)
+}
+
+/// Sets the headers of an answer.
+pub(super) fn dress(mut response: Response) -> Response {
     let headers = response.headers_mut();
     for (name, value) in HEADERS {
         headers.insert(name, HeaderValue::from_static(value));
     }
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
+}
+
+/// As [`dress`], for a layer.
+pub(super) async fn dressed(response: Response) -> Response {
+    dress(response)
 }
 
 /// Every request that is not a read is a change.

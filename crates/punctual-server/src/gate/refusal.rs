@@ -113,7 +113,7 @@ impl Refusal {
     }
 
     /// Returns a small page for people. It has no script, no style and nothing from the request.
-    pub(super) fn page(&self) -> Response {
+    pub(crate) fn page(&self) -> Response {
         let text = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;");
         let (title, message, hint) = (self.title(), text(&self.message), text(&self.hint));
         let html = format!(

@@ -1,0 +1,95 @@
+//! The page on which a person gives a token, which becomes the cookie of the browser.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    extract::{Request, State},
+    http::{StatusCode, header, request::Parts},
+    middleware,
+    response::{IntoResponse, Redirect, Response},
+    routing::{get, post},
+};
+
+use super::{frame::html, guard, links::Links, style::Style};
+use crate::gate::{Gate, Refusal, end_session_cookie, session_cookie};
+
+/// Largest body of a login: a token, with room for what a form adds.
+const BODY_BYTES_MAX: usize = 4 * 1024;
+
+/// What the pages need.
+#[derive(Debug)]
+struct Login {
+    gate: Gate,
+    links: Links,
+    style: Style,
+}
+
+/// Returns a router for `/login` and `/logout`, which a gate must leave public.
+pub(crate) fn login(gate: &Gate, base_path: &str) -> Router {
+    let login = Login { gate: gate.clone(), links: Links::new(base_path), style: Style::new() };
+    Router::new()
+        .route("/login", get(async |State(login): State<Arc<Login>>| login.page(None)).post(log_in))
+        .route("/logout", post(log_out))
+        .layer(middleware::map_response(guard::dressed))
+        .with_state(Arc::new(login))
+}
+
+/// Answers the refusal of a page: without a valid token, with the way to the login.
+pub(crate) fn to_login(base_path: &str, refusal: &Refusal) -> Response {
+    if refusal.status == StatusCode::UNAUTHORIZED {
+        return guard::dress(Redirect::to(&Links::new(base_path).to("login")).into_response());
+    }
+    refusal.page()
+}
+
+#[derive(Template)]
+#[template(path = "login.html")]
+struct Page<'a> {
+    style: String,
+    action: String,
+    refusal: Option<&'a Refusal>,
+}
+
+impl Login {
+    fn page(&self, refusal: Option<&Refusal>) -> Response {
+        let style = self.links.query("style.css", &[("v", &self.style.digest)]);
+        let page = html(&Page { style, action: self.links.to("login"), refusal });
+        let status = refusal.map_or(StatusCode::OK, |refusal| refusal.status);
+        (status, page).into_response()
+    }
+}
+
+async fn log_in(State(login): State<Arc<Login>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let token = token(body).await;
+    match login.gate.log_in(&parts, &token).await {
+        Ok(_) => {
+            let overview = login.links.overview();
+            let cookie = session_cookie(token.trim(), &overview, is_secure(&parts));
+            ([(header::SET_COOKIE, cookie)], Redirect::to(&overview)).into_response()
+        }
+        Err(refusal) => login.page(Some(&refusal)),
+    }
+}
+
+async fn log_out(State(login): State<Arc<Login>>, request: Request) -> Response {
+    let (parts, _) = request.into_parts();
+    let cookie = end_session_cookie(&login.links.overview(), is_secure(&parts));
+    ([(header::SET_COOKIE, cookie)], Redirect::to(&login.links.to("login"))).into_response()
+}
+
+/// Reads the token of a form; empty if there is none.
+async fn token(body: Body) -> String {
+    let body = to_bytes(body, BODY_BYTES_MAX).await.unwrap_or_default();
+    let token = form_urlencoded::parse(&body).find(|(name, _)| name == "token");
+    token.map(|(_, token)| token.into_owned()).unwrap_or_default()
+}
+
+/// Whether the browser reaches the server over TLS, as the proxy in front of it says. A lie only breaks the login of its
+/// teller.
+fn is_secure(parts: &Parts) -> bool {
+    parts.headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https")
+}
