@@ -367,7 +367,7 @@ struct View<'a> {
 
 impl<'a> View<'a> {
     /// Every field, and those within `settings` and `counts`.
-    const FIELDS: [&'static str; 25] = [
+    const FIELDS: [&'static str; 27] = [
         "name",
         "settings",
         "settings.paused",
@@ -392,6 +392,8 @@ impl<'a> View<'a> {
         "counts.dead",
         "counts.cancelled",
         "counts.bytes",
+        "oldest_due_at_ms",
+        "opens_at_ms",
         "oldest_due_ms",
     ];
 

@@ -357,6 +357,24 @@ impl Run<'_> {
 
     /// Processes that this run started, and that are not over.
     fn processes(&self) -> Vec<String> {
+        let name = |pid| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        self.pids().into_iter().map(name).collect()
+    }
+
+    /// Whether one of its processes listens on a port: a socket of the process is in state 0A, as proc(5) says.
+    fn listens(&self) -> bool {
+        let table = fs::read_to_string("/proc/net/tcp").unwrap();
+        let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let listening: BTreeSet<String> = rows
+            .filter(|row| row.get(3) == Some(&"0A"))
+            .filter_map(|row| Some(format!("socket:[{}]", row.get(9)?)))
+            .collect();
+        let sockets = self.pids().into_iter().filter_map(|pid| fs::read_dir(format!("/proc/{pid}/fd")).ok());
+        let links = sockets.flatten().flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+        links.into_iter().any(|link| listening.contains(&*link.to_string_lossy()))
+    }
+
+    fn pids(&self) -> Vec<i32> {
         let mark = format!("{MARK}={}", self.cli.path("").display());
         let folders = fs::read_dir("/proc").unwrap().flatten();
         let numbers = folders.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -364,8 +382,7 @@ impl Run<'_> {
             let environment = fs::read(format!("/proc/{number}/environ")).unwrap_or_default();
             environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
         });
-        let alive = ours.filter(|number| Pid::from_raw(*number).is_some_and(|pid| !is_over(pid)));
-        alive.map(|pid| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default()).collect()
+        ours.filter(|number| Pid::from_raw(*number).is_some_and(|pid| !is_over(pid))).collect()
     }
 
     fn has_temporary(&self, prefix: &str) -> bool {

@@ -59,6 +59,10 @@ pub(super) async fn answer(api: &Api, scope: &Scope, call: &str, body: &[u8]) ->
 fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
     // As in curl without a body.
     let body: &[u8] = if body.is_empty() { b"{}" } else { body };
+    // serde would read a list, too, by position.
+    if body.trim_ascii_start().first() == Some(&b'[') {
+        return Err(punctual::Error::invalid("the body is a list, and not an object").into());
+    }
     serde_json::from_slice(body).map_err(|e| {
         let what = if e.is_data() { "the body does not fit the call" } else { "the body is not JSON" };
         let place = format!("line {} column {}", e.line(), e.column());

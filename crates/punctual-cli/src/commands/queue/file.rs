@@ -23,6 +23,10 @@ struct Entry<'a> {
     _counts: IgnoredAny,
     #[serde(default, rename = "oldest_due_ms")]
     _oldest_due_ms: IgnoredAny,
+    #[serde(default, rename = "oldest_due_at_ms")]
+    _oldest_due_at_ms: IgnoredAny,
+    #[serde(default, rename = "opens_at_ms")]
+    _opens_at_ms: IgnoredAny,
 }
 
 /// The queues of a file with their settings: objects one after another, or a list of them.

@@ -100,6 +100,10 @@ fn jobs_were_imported(run: &Run<'_>) -> bool {
     fs::metadata(run.cli.path("punctual.db")).is_ok() && run.left_to_import() < elements()
 }
 
+fn it_listens(run: &Run<'_>) -> bool {
+    run.listens()
+}
+
 fn its_folder_is_there(run: &Run<'_>) -> bool {
     run.has_temporary("punctual-")
 }
@@ -172,6 +176,7 @@ pub(crate) static ROWS: &[Row] = &[
     does("reschedule", &["reschedule", FAR, "--at", "2091-01-01T00:00Z"]),
     does("retry", &["retry", DEAD]),
     does("run-now", &["run-now", FAR]),
+    silent("serve", &["serve", "--listen", "127.0.0.1:0"]).until_asked(it_listens),
     looks("shards", &["shards", "--store", "{redis}?prefix=shards"]),
     does("shards", &["shards", "3", "--store", "{redis}?prefix=shards{n}"]),
     looks("show", &["show", FAR]),
