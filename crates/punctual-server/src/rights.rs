@@ -28,9 +28,11 @@ fn of_call(call: &str) -> Option<Needs> {
         "store" | "identity" | "now" | "count" | "queue" | "wait" | "get" | "holder" => {
             Right::Read.by_queue()
         }
-        "list" | "upcoming" | "queues" | "doc" | "tool" | "audit" | "doctor" => Right::Read.in_store(),
-        "enqueue" | "reserve" | "extend" | "settle" | "take" => Right::Operate.by_queue(),
-        "act" | "sweep" => Right::Operate.in_store(),
+        "doc" => Right::Read.by_queue(),
+        "list" | "upcoming" | "queues" | "tool" | "audit" | "doctor" => Right::Read.in_store(),
+        // A sweep says nothing of jobs, and every worker makes some.
+        "enqueue" | "reserve" | "extend" | "settle" | "take" | "sweep" => Right::Operate.by_queue(),
+        "act" => Right::Operate.in_store(),
         _ => return None,
     })
 }

@@ -58,7 +58,8 @@ fn calls(job: &Reserved) -> Vec<(&'static str, Value, Role, bool)> {
         ("wait", json!({"queues": ["mail"], "at_most_ms": 0}), read, true),
         ("doctor", json!({}), read, false),
         ("audit", json!({}), read, false),
-        ("doc", json!({"get": {"key": "schedule/x"}}), read, false),
+        ("doc", json!({"get": {"key": "schedule/x"}}), read, true),
+        ("doc", json!({"get": {"key": "topic/x"}}), read, false),
         ("doc", json!({"list": {"prefix": "schedule/", "limit": 10}}), read, false),
         ("tool", json!({"lock": {"show": {"name": "x"}}}), read, false),
         ("tool", json!({"board": {"name": "b", "act": {"top": {"n": 1}}}}), read, false),
@@ -70,7 +71,7 @@ fn calls(job: &Reserved) -> Vec<(&'static str, Value, Role, bool)> {
         ("settle", json!({"settle": [], "then": {"queues": ["mail"], "max": 0}}), operate, true),
         ("take", json!({"queue": "mail", "max": 0}), operate, true),
         ("act", json!({"targets": [], "action": {"action": "delete"}}), operate, false),
-        ("sweep", json!({"limit": 1}), operate, false),
+        ("sweep", json!({"limit": 1}), operate, true),
         ("tool", json!({"lock": {"release": {"name": "x"}}}), operate, false),
         ("tool", json!({"board": {"name": "b", "act": {"remove": {"member": "m"}}}}), operate, false),
         (

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     exec::signal,
-    fixture::{Cli, Said, wait},
+    fixture::{Cli, Said, said, wait},
 };
 
 /// A server of a store, and the command line with the server as its store.
@@ -102,6 +102,28 @@ fn a_token_is_needed_as_soon_as_there_is_one_and_allows_what_its_role_does() {
     );
     assert_eq!(served.with(&admin, "queue purge mail --yes").code, Some(0));
     served.with("pt_00000000_00", "stats").fails(6, "unauthenticated", "the token is not valid");
+}
+
+/// A worker also asks for publications and schedules, which a token for some queues does not cover.
+#[test]
+fn a_worker_with_a_token_for_its_queue_works_without_complaint() {
+    let served = Served::start(Cli::new(), "");
+    served.behind.ok("push k -q mail");
+    let file = served.front.path("token");
+    std::fs::write(&file, served.token("--role operate --queue mail")).unwrap();
+    let front = Cli::with_store(&format!("{}?token_file={}", served.url, file.display()));
+    // Until then the server believes that there are no tokens.
+    wait(
+        || Some(()).filter(|()| served.front.run("stats").code != Some(0)),
+        || "no token is needed".to_owned(),
+    );
+    let worker = front.command("work -q mail --exec true".split(' ')).spawn().unwrap();
+    let done = || Some(served.behind.json("stats")).filter(|stats| stats["done"] == 1);
+    wait(done, || "the job was never done".to_owned());
+    signal(&worker, rustix::process::Signal::TERM);
+    let said = said(worker);
+    assert_eq!(said.code, Some(0), "{said:#?}");
+    assert!(!said.err.contains("WARN") && !said.err.contains("error"), "{said:#?}");
 }
 
 #[test]

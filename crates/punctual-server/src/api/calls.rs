@@ -49,7 +49,7 @@ pub(super) async fn answer(api: &Api, scope: &Scope, call: &str, body: &[u8]) ->
         "queues" => queues(api, body).await,
         "doc" => doc(api, scope, body).await,
         "tool" => tool(api, scope, body).await,
-        "sweep" => sweep(api, scope, body).await,
+        "sweep" => sweep(api, body).await,
         "audit" => audit(api, scope, body).await,
         "doctor" => doctor(api, body).await,
         _ => return None,
@@ -126,13 +126,14 @@ async fn numbered<'a>(
     scope: &Scope,
     body: ReserveBody,
 ) -> Result<(Reserve, Option<Lane<'a>>), Problem> {
-    let (want, lane) = if let Some(call) = body.number()? {
+    let (mut want, lane) = if let Some(call) = body.number()? {
         (body.reserve(call), None)
     } else {
         let mut lane = api.lanes.free().await;
         lane.number += 1;
         (body.reserve(*lane), Some(lane))
     };
+    scope.narrow(&mut want);
     scope.in_queues(Right::Operate, want.queues.iter().map(|request| request.queue.as_str()))?;
     Ok((want, lane))
 }
@@ -274,9 +275,8 @@ async fn tool(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     write(&api.client.store().tool(&op).await?)
 }
 
-async fn sweep(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
+async fn sweep(api: &Api, body: &[u8]) -> Answer {
     let body: SweepBody = read(body)?;
-    scope.in_store(Right::Operate)?;
     write(&api.client.store().sweep(body.limit).await?)
 }
 

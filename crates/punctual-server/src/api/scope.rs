@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use punctual::{
     JobId, JobRecord, Payload,
-    store::{BoardAct, DocOp, Lease, LockOp, QueueOp, ToolOp},
+    store::{BoardAct, DocOp, Lease, LockOp, QueueOp, Reserve, ToolOp},
+    topic::TOPICS_QUEUE,
 };
 
 use super::{Api, Problem};
@@ -12,6 +13,9 @@ use crate::{
     gate::{Caller, Right},
     token,
 };
+
+/// The documents of schedules.
+const SCHEDULES: &str = "schedule/";
 
 /// The caller of a request; without a gate in front of the router, anybody.
 #[derive(Clone, Debug)]
@@ -46,6 +50,13 @@ impl Scope {
     /// Whether the caller may use some queues only.
     fn is_narrow(&self) -> bool {
         self.0.as_ref().is_some_and(|caller| caller.queues.is_some())
+    }
+
+    /// Leaves out of a reserve what a caller for some queues must not have: every worker asks for publications, too.
+    pub(super) fn narrow(&self, want: &mut Reserve) {
+        if self.is_narrow() {
+            want.queues.retain(|request| request.queue != TOPICS_QUEUE);
+        }
     }
 
     /// Checks that leases are of jobs in queues of the caller. It reads the jobs if the caller is for some queues only.
@@ -92,8 +103,12 @@ impl Scope {
         self.may(right, Some(name))
     }
 
-    /// Checks a step on documents. Those of tokens are for admins.
+    /// Checks a step on documents. Those of tokens are for admins. A schedule can be read by a caller that knows its name:
+    /// the run of a tick enqueues the next one.
     pub(super) fn doc(&self, op: &DocOp) -> Result<(), Problem> {
+        if matches!(op, DocOp::Get { key } if key.starts_with(SCHEDULES)) {
+            return Ok(());
+        }
         let right = match op {
             DocOp::Get { .. } | DocOp::List { .. } if !token::is_reserved(op) => Right::Read,
             _ => Right::Admin,

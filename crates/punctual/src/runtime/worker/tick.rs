@@ -68,6 +68,7 @@ pub(crate) async fn keep_enqueued(
             if !is_set {
                 set(client, schedules).await?;
                 started.cancel();
+                is_set = schedules.is_empty();
                 let enqueued = client.enqueue_ticks().await?;
                 is_set = true;
                 return Ok(enqueued);
@@ -81,6 +82,10 @@ pub(crate) async fn keep_enqueued(
                 }
                 pauses.reset();
                 LOOK_EVERY.mul_f64(1.0 + fastrand::f64() / 10.0)
+            }
+            Err(error) if error.kind() == ErrorKind::Forbidden && is_set => {
+                tracing::debug!(target: "punctual", %error, "the token is for some queues only: other workers keep the schedules");
+                LOOK_EVERY
             }
             Err(error) => {
                 tracing::warn!(target: "punctual", %error, "could not set the schedules or enqueue their ticks, will try again");

@@ -71,7 +71,8 @@ impl Link {
         let shown = base.as_str().trim_end_matches('/').to_owned();
         let path = format!("{}/api/v1/", base.path().trim_end_matches('/'));
         base.set_path(&path);
-        Ok(Self { client: client(token.as_deref(), ca.as_deref())?, base, shown })
+        let is_here = matches!(base.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
+        Ok(Self { client: client(token.as_deref(), ca.as_deref(), is_here)?, base, shown })
     }
 
     pub(super) fn url(&self) -> &str {
@@ -173,7 +174,8 @@ fn read(path: &str) -> Result<String> {
     fs::read_to_string(path).map_err(|e| wrong(&e.to_string()))
 }
 
-fn client(token: Option<&str>, ca: Option<&str>) -> Result<Client> {
+/// Makes the HTTP client. It goes through the proxy that the environment names, unless the server is on this machine.
+fn client(token: Option<&str>, ca: Option<&str>, is_here: bool) -> Result<Client> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if let Some(token) = token {
@@ -192,6 +194,7 @@ fn client(token: Option<&str>, ca: Option<&str>) -> Result<Client> {
         .default_headers(headers)
         .redirect(Policy::none())
         .connect_timeout(CONNECT_MAX);
+    let builder = if is_here { builder.no_proxy() } else { builder };
     let builder = match ca {
         Some(ca) => builder.tls_certs_merge(Certificate::from_pem_bundle(ca.as_bytes()).map_err(failed)?),
         None => builder,
