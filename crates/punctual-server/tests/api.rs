@@ -279,6 +279,21 @@ async fn a_body_that_does_not_arrive_is_given_up() {
     assert_eq!((status, &answer["code"]), (StatusCode::REQUEST_TIMEOUT, &json!("timed_out")));
 }
 
+#[tokio::test]
+async fn an_enqueue_that_is_refused_stores_nothing_however_large_it_is() {
+    let site = Site::new(DashboardOptions::default()).await;
+    let token = site.token(|_| ()).await;
+    let before = site.state().await;
+    let good = json!({"kind": "k", "queue": "mail"});
+    let mut jobs = vec![good; 1_000];
+    jobs.push(json!({"kind": "", "queue": "mail"}));
+    let (status, answer) = site.call(&token, "enqueue", json!({"jobs": jobs}).to_string()).await;
+    assert_eq!((status, &answer["code"]), (StatusCode::PAYLOAD_TOO_LARGE, &json!("payload_too_large")));
+    let (status, _) = site.call(&token, "enqueue", json!({"jobs": jobs[1..]}).to_string()).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(site.state().await, before);
+}
+
 /// More callers than there are lanes for calls without a number.
 #[tokio::test]
 async fn reserves_without_a_number_get_each_job_once() {

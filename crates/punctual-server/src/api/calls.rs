@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use punctual::{
     ErrorKind, JobRecord, When,
+    limits::{BATCH_BYTES_MAX, BATCH_MAX},
     store::{
         Audit, Batch, DocOp, Enqueued, Heartbeat, List, Reserve, Settlement, ToolOp, Upcoming,
         wire::{
@@ -106,7 +107,15 @@ async fn enqueue(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     });
     let jobs = jobs.collect::<Result<Vec<_>, _>>()?;
     scope.in_queues(Right::Operate, jobs.iter().map(|job| job.queue.as_str()))?;
-    let results: Vec<Option<Enqueued>> = match body.number()? {
+    let (number, bytes) = (body.number()?, jobs.iter().map(|job| job.payload.bytes.len()).sum::<usize>());
+    if number.is_none() && (BATCH_MAX < jobs.len() || (1 < jobs.len() && BATCH_BYTES_MAX < bytes)) {
+        // The client would make several calls of it, and one could be refused after another was stored.
+        let what =
+            format!("{} jobs with {bytes} bytes of payloads are over the limits of a call", jobs.len());
+        let most = format!("send at most {BATCH_MAX} jobs and {BATCH_BYTES_MAX} bytes of payloads at once");
+        return Err(punctual::Error::new(ErrorKind::TooLarge, what).with_hint(most).into());
+    }
+    let results: Vec<Option<Enqueued>> = match number {
         None => client.push(jobs).await?.into_iter().map(Some).collect(),
         Some(call) if body.partial => store.enqueue_each(call, &jobs).await?,
         Some(call) => store.enqueue(call, &jobs).await?.into_iter().map(Some).collect(),
