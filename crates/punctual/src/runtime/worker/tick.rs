@@ -68,7 +68,6 @@ pub(crate) async fn keep_enqueued(
             if !is_set {
                 set(client, schedules).await?;
                 started.cancel();
-                is_set = schedules.is_empty();
                 let enqueued = client.enqueue_ticks().await?;
                 is_set = true;
                 return Ok(enqueued);
@@ -83,7 +82,7 @@ pub(crate) async fn keep_enqueued(
                 pauses.reset();
                 LOOK_EVERY.mul_f64(1.0 + fastrand::f64() / 10.0)
             }
-            Err(error) if error.kind() == ErrorKind::Forbidden && is_set => {
+            Err(error) if error.kind() == ErrorKind::Forbidden && (is_set || schedules.is_empty()) => {
                 tracing::debug!(target: "punctual", %error, "the token is for some queues only: other workers keep the schedules");
                 LOOK_EVERY
             }
