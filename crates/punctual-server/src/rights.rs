@@ -25,10 +25,9 @@ pub(crate) fn of(method: &Method, path: &str) -> Option<Needs> {
 /// Returns the least that a call needs. What depends on its body is checked with the body (`api/scope.rs`).
 fn of_call(call: &str) -> Option<Needs> {
     Some(match call {
-        "store" | "identity" | "now" | "count" | "queue" | "wait" | "get" | "holder" => {
+        "store" | "identity" | "now" | "count" | "queue" | "wait" | "get" | "holder" | "doc" => {
             Right::Read.by_queue()
         }
-        "doc" => Right::Read.by_queue(),
         "list" | "upcoming" | "queues" | "tool" | "audit" | "doctor" => Right::Read.in_store(),
         // A sweep says nothing of jobs, and every worker makes some.
         "enqueue" | "reserve" | "extend" | "settle" | "take" | "sweep" => Right::Operate.by_queue(),

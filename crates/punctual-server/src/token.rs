@@ -6,7 +6,8 @@
 //! in a shell, an address or a header.
 //!
 //! All of this is read and written as ordinary documents. A program that offers the raw verb `doc` of a store to others
-//! must refuse keys that begin with [`PREFIX`], or its callers can grant themselves any right. See [`is_reserved`].
+//! must refuse keys that begin with [`PREFIX`] to all but admins of the whole store, or its callers can grant themselves
+//! any right. See [`is_reserved`].
 
 use std::{fmt, time::Duration};
 
@@ -356,9 +357,9 @@ pub async fn revoke(client: &Client, id: &str) -> Result<bool> {
     }
 }
 
-/// Returns whether a key of a document is that of a token, so that it must not be reachable from outside.
+/// Returns whether a key of a document is that of a token, so that only an admin may reach it from outside.
 ///
-/// A list with a prefix must be refused, too, if it can contain such keys: this is so for each prefix of `token/`.
+/// The same holds for a list with a prefix, if it can contain such keys: this is so for each prefix of `token/`.
 ///
 /// ```
 /// # use punctual::store::DocOp;

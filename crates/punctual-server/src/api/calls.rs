@@ -1,7 +1,5 @@
 //! The calls: each is one verb of the store, with a body of `punctual::store::wire`.
 
-use std::time::Duration;
-
 use punctual::{
     ErrorKind, JobRecord, When,
     limits::{BATCH_BYTES_MAX, BATCH_MAX},
@@ -11,7 +9,8 @@ use punctual::{
             self, ActBody, ActReply, ActionBody, BatchBody, CountBody, DoctorReply, EnqueueBody,
             EnqueueReply, ExtendBody, ExtendReply, GetBody, HolderBody, IdentityReply, JobReply, JobView,
             JobsReply, ListBody, Nothing, NowReply, PageBody, QueueCallBody, QueuesBody, QueuesReply,
-            ReserveBody, SettleBody, SettleReply, SettlementBody, StoreReply, SweepBody, TakeBody, WaitBody,
+            ReserveBody, SettleBody, SettleReply, SettlementBody, StoreReply, SweepBody, TakeBody, WAIT_MAX,
+            WaitBody,
         },
     },
 };
@@ -20,9 +19,6 @@ use serde_json::value::RawValue;
 
 use super::{Api, Problem, Scope, lanes::Lane};
 use crate::gate::Right;
-
-/// Longest wait of one request. Proxies end requests that are silent for a minute.
-const WAIT_MAX: Duration = Duration::from_secs(25);
 
 type Answer = Result<Vec<u8>, Problem>;
 

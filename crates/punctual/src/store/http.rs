@@ -27,7 +27,7 @@ use super::{
         ActBody, ActReply, ActionView, BatchBody, CountBody, DoctorReply, EnqueueBody, EnqueueReply,
         ExtendBody, ExtendReply, GetBody, HolderBody, IdentityReply, JobReply, JobsReply, ListBody,
         NewJobView, Nothing, NowReply, PageBody, QueueCallBody, QueuesBody, QueuesReply, ReserveBody,
-        SettleBody, SettleReply, SettlementView, StoreReply, SweepBody, TakeBody, WaitBody,
+        SettleBody, SettleReply, SettlementView, StoreReply, SweepBody, TakeBody, WAIT_MAX, WaitBody,
     },
 };
 use crate::core::{
@@ -39,12 +39,10 @@ use crate::core::{
 
 /// Longest time to wait for an answer.
 const CALL_MAX: Duration = Duration::from_secs(30);
-/// Longest wait of one request. Proxies end requests that are silent for a minute.
-const WAIT_MAX: Duration = Duration::from_secs(25);
 
 /// A store behind a server, by its address.
 ///
-/// Handles are cheap; each has connections of its own.
+/// Each handle has connections of its own.
 ///
 /// ```no_run
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> punctual::Result<()> {

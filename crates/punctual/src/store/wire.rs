@@ -21,7 +21,7 @@ pub use self::{
     read::{
         CountBody, DoctorReply, EnqueueBody, EnqueueReply, GetBody, HolderBody, IdentityReply, JobReply,
         JobsReply, ListBody, Nothing, NowReply, PageBody, QueueCallBody, QueuesBody, QueuesReply, StoreReply,
-        SweepBody, WaitBody,
+        SweepBody, WAIT_MAX, WaitBody,
     },
     view::JobView,
 };

@@ -57,13 +57,16 @@ pub struct EnqueueReply {
     pub shard: u16,
 }
 
+/// Longest wait of one request. Proxies end requests that are silent for a minute.
+pub const WAIT_MAX: Duration = Duration::from_secs(25);
+
 /// The body of a wait.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WaitBody {
     /// Queues, or the other names that [`Store::wait`](crate::store::Store::wait) knows.
     pub queues: Vec<String>,
-    /// The longest wait in milliseconds. The server can return earlier.
+    /// The longest wait in milliseconds. The server returns after [`WAIT_MAX`] at the latest.
     #[serde(with = "ms", rename = "at_most_ms")]
     pub at_most: Duration,
 }
