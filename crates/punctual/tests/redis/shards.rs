@@ -1,5 +1,6 @@
 //! A store of several shards, and a change of their number while it is in use.
 
+mod begun;
 mod limiters;
 mod numbers;
 mod pinned;

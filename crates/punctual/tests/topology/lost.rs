@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use punctual::{
-    JobId, NewJob, Timestamp, When,
+    JobId, NewJob, Timestamp, Unique, When,
     store::{
-        CallId, Enqueued, Store,
+        Action, CallId, Enqueued, Store,
         clock::{Clock, ManualClock},
         redis::RedisStore,
     },
@@ -13,7 +13,7 @@ use punctual::{
 
 use super::{
     Hand, Proxy, Weather, Whom, at_last, open,
-    outage::{AWAY, EARLIER, LAST, SHARDS, cluster, job},
+    outage::{AWAY, EARLIER, FIRST, LAST, SHARDS, cluster, job},
     server::Cluster,
 };
 
@@ -25,11 +25,16 @@ fn in_shard(shard: u16) -> JobId {
 /// A store of several shards whose ids of now are looked for in one place.
 async fn spread(cluster: &Cluster) -> String {
     let url = cluster.url();
+    spread_at(&url).await;
+    url
+}
+
+/// Spreads a store over several shards so long ago that ids of now are looked for in one place.
+async fn spread_at(url: &str) {
     let now_ms = Clock::System.now().as_ms();
     let clock = ManualClock::new(Timestamp::saturating_from_ms(now_ms - EARLIER.as_millis() as u64));
-    let changer = RedisStore::open(&url, Clock::Manual(clock)).await.unwrap();
+    let changer = RedisStore::open(url, Clock::Manual(clock)).await.unwrap();
     changer.reshard(SHARDS).await.unwrap();
-    url
 }
 
 /// S3: a reserve whose answer one shard lost is repeated there first, though another one, which was away, has jobs by then.
@@ -95,4 +100,40 @@ async fn a_call_that_is_done_in_part_is_not_refused_when_its_rest_has_expired() 
     assert!(answers.unwrap().iter().all(|answer| answer.id().is_some()), "each has an answer");
     while store.sweep(100).await.unwrap().more {}
     assert_eq!(store.get(away.id).await.unwrap().unwrap().state, punctual::State::Cancelled);
+}
+
+/// S3: a call is repeated that came through only in part. A job whose earlier shard was away meanwhile goes into a shard that has
+/// the rest of the call already, and that shard does not take it for one of those.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rest_of_a_call_is_stored_in_a_shard_that_has_a_part_of_it() {
+    let mut cluster = cluster();
+    let url = cluster.url();
+    let store = open(&url).await;
+    // Shard 0 is not empty, so it is looked at for a job with a key that may have been put there before there were others.
+    let far = NewJob { run_at: When::In(Duration::from_hours(1)), ..job(in_shard(0)) };
+    store.enqueue(CallId { instance: 3, number: 1 }, &[far]).await.unwrap();
+    spread_at(&url).await;
+    let mut keyed = None;
+    for n in 0.. {
+        let [job, again] =
+            [(); 2].map(|()| NewJob { unique: Some(Unique::key(&format!("key {n}"))), ..job(in_shard(3)) });
+        let answers = store.enqueue(CallId { instance: 1, number: n + 1 }, &[job]).await.unwrap();
+        let id = answers[0].id().unwrap();
+        if id.shard() == 3 {
+            store.act(&[id.into()], &Action::Delete).await.unwrap();
+            keyed = Some(again);
+            break;
+        }
+    }
+    let (there, keyed) = (job(in_shard(3)), keyed.unwrap());
+    let (call, jobs) = (CallId { instance: 2, number: 1 }, [there.clone(), keyed]);
+    cluster.servers[FIRST].kill();
+    let error = store.enqueue(call, &jobs).await.unwrap_err();
+    assert!(error.is_repeatable(), "{error:?}");
+
+    cluster.servers[FIRST].restart();
+    assert!(at_last(async || store.get(there.id).await).await.is_some(), "its part is done");
+    let answers = at_last(async || store.enqueue(call, &jobs).await).await;
+    assert!(answers.iter().all(Enqueued::is_new), "{answers:?}");
+    assert!(store.get(answers[1].id().unwrap()).await.unwrap().is_some(), "it was stored");
 }

@@ -195,7 +195,7 @@ async fn a_program_starts_while_a_part_is_away() {
 }
 
 /// The server that has the keys of shard 0, and with them the layout of the store.
-const FIRST: usize = 2;
+pub(super) const FIRST: usize = 2;
 /// The server that has those of shard 3.
 pub(super) const LAST: usize = 0;
 /// Longer ago than clocks may be apart: an id that is made now is not looked for where the number of shards before would put it.

@@ -29,7 +29,7 @@ use crate::{
         redis::{
             Live, RedisStore,
             connection::fault::{self, in_part},
-            sharded::layout::{PLACES_MAX, Place},
+            sharded::layout::Place,
             verbs::enqueue::{self, Answer, Kind, Part, Told},
         },
     },
@@ -39,11 +39,6 @@ use crate::{
 const GROUPS_PER_SCRIPT_MAX: usize = 64;
 
 const _: () = assert!(BATCH_MAX / GROUPS_PER_SCRIPT_MAX < u8::MAX as usize);
-
-/// The round of the check where a job would go, after those where it may have been put before.
-const LAST_LOOK: u8 = u8::MAX;
-
-const _: () = assert!(PLACES_MAX < LAST_LOOK as usize);
 
 /// How often the layout can change during one call.
 const CHANGES_MAX: usize = 16;
@@ -165,8 +160,7 @@ impl Calls<'_> {
             if looked.is_empty() {
                 break;
             }
-            let kind = Kind::Look(round as u8);
-            let mut looked = self.part(kind, looked, |i| places[i].0[round]).await?;
+            let mut looked = self.part(Kind::Look, looked, |i| places[i].0[round]).await?;
             if may_expire && self.away.is_none() {
                 self.accept();
             }
@@ -184,12 +178,18 @@ impl Calls<'_> {
             todo.into_iter().partition(|&i| followed[i].is_some());
         if !following.is_empty() {
             // A job that is known where it would go, or whose unique key is, goes nowhere else.
-            let mut looked = self.part(Kind::Look(LAST_LOOK), following, now).await?;
+            let mut looked = self.part(Kind::Look, following, now).await?;
             following = looked.absent;
             moved.append(&mut looked.moved);
         }
         let target = |i: usize| followed[i].unwrap_or_else(|| now(i));
-        let kind = if is_broken { Kind::Refuse } else { Kind::Insert };
+        let is_looked_for = places.iter().any(|(earlier, _)| !earlier.is_empty());
+        let kind = match (is_broken, is_looked_for) {
+            (true, _) => Kind::Refuse,
+            (false, false) => Kind::Insert,
+            // Of the jobs for one shard, some may come now and others with a repetition of the call.
+            (false, true) => Kind::Part,
+        };
         if !following.is_empty() {
             let mut put = self.part(Kind::Follow, following, target).await?;
             // The jobs that they would have followed have ended meanwhile.
@@ -200,7 +200,7 @@ impl Calls<'_> {
         let inserted = self.part(kind, todo, now).await?;
         // This layout is outdated, but what was done by it is not done again.
         moved.sort_unstable();
-        self.part(Kind::Refuse, moved, now).await?;
+        self.part(Kind::Recall, moved, now).await?;
         Ok(inserted.made)
     }
 
@@ -299,7 +299,8 @@ impl Calls<'_> {
         const LOOK: u64 = 0x6c6f_6f6b;
         let is_cut = 1 < self.live.layout.live();
         let epoch = if is_cut { u64::from(self.live.layout.epoch).wrapping_mul(EPOCH) } else { 0 };
-        let look = if matches!(kind, Kind::Look(_) | Kind::Follow) { LOOK } else { 0 };
+        let look =
+            if matches!(kind, Kind::Look | Kind::Follow | Kind::Part | Kind::Recall) { LOOK } else { 0 };
         CallId { instance: self.call.instance ^ epoch ^ look, ..self.call }
     }
 }

@@ -35,8 +35,6 @@ use crate::{
 const CLOCKS_APART_MS: u64 = 600_000;
 /// The earlier numbers of shards that are kept. A change that would need more is refused.
 const EARLIER_MAX: usize = 16;
-/// The places where a job may have been put before: two for each number of shards.
-pub(crate) const PLACES_MAX: usize = 2 * (EARLIER_MAX + 1);
 
 /// The layout of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -49,11 +49,16 @@ pub(crate) struct Part<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Insert,
-    /// Nothing: they may be elsewhere. Another round of checks in the same shard is about other jobs.
-    Look(u8),
+    /// Inserts them, too. The shard notes each of them, because others of the same call may come later: those that
+    /// have to be looked for elsewhere before.
+    Part,
+    /// Nothing: they may be elsewhere.
+    Look,
     /// Inserts them, if jobs of the same group, or else of the same concurrency key, wait or run here. Only one shard
     /// at a time has these (S15).
     Follow,
+    /// Nothing, but reports those that `Part` put here.
+    Recall,
     /// Nothing, but reports whether they could be inserted.
     Check,
     /// Nothing: they break a limit. Only a repetition is answered.
@@ -78,7 +83,7 @@ pub(crate) enum Told {
     Absent,
     /// The job is not here, but jobs of its group or concurrency key are.
     Lives,
-    /// There is a later layout, and the job was not put here before.
+    /// The job was not put here before, and there is a later layout.
     Moved,
 }
 
@@ -161,7 +166,9 @@ fn arguments<'a>(shard: &Shard, part: &Part<'a>) -> (Vec<&'a str>, Vec<Vec<u8>>)
     let mut ids = HashSet::with_capacity(jobs.len());
     args[2] = vec![match kind {
         Kind::Refuse => b'b',
-        Kind::Look(_) => b'h',
+        Kind::Look => b'h',
+        Kind::Part => b'p',
+        Kind::Recall => b'm',
         Kind::Follow => b'f',
         Kind::Check => b'c',
         Kind::Insert if jobs.iter().all(|(id, _)| ids.insert(*id)) => b'o',
@@ -180,9 +187,8 @@ fn arguments<'a>(shard: &Shard, part: &Part<'a>) -> (Vec<&'a str>, Vec<Vec<u8>>)
 
 /// Returns what distinguishes a script from the others of its call; empty if it is the only one.
 fn which(part: &Part<'_>) -> Vec<u8> {
-    let round = if let Kind::Look(round) = part.kind { round } else { 0 };
-    let which = vec![part.script.0, part.script.1, part.is_accepted.into(), round];
-    if which == [0, 1, 0, 0] { Vec::new() } else { which }
+    let which = vec![part.script.0, part.script.1, part.is_accepted.into()];
+    if which == [0, 1, 0] { Vec::new() } else { which }
 }
 
 fn read(answers: &[u8], part: &Part<'_>) -> Result<Vec<Told>> {

@@ -2,10 +2,12 @@
 -- KEYS: common, then the notification keys of the queues.
 -- ARGV: now, instance8, number, kind of call, epoch, number of queues, script; per queue: name, version of the settings
 --   that the caller knows (0: none), settings for a new queue; then the ids of the jobs, their specs, their rests.
---   Kind of call: o ordinary; t two of its ids are the same; b its jobs break a limit; h only jobs that are here
---     already; f only if jobs of the same concurrency key or group are here; c only check whether it would be refused.
---   Script: '' or four bytes: the number of this script among those of the call (from 0), how many there are, whether
---     the call was accepted (1: nothing is refused), the round of checks.
+--   Kind of call: o ordinary, with all its jobs that go here; t the same, but two of its ids are the same; b its jobs
+--     break a limit; h only jobs that are here already; p with some of its jobs that go here, perhaps: others may follow;
+--     f the same, but only if jobs of the same concurrency key or group are here; m only jobs that it put here by kind p;
+--     c only check whether it would be refused.
+--   Script: '' or three bytes: the number of this script among those of the call (from 0), how many there are, whether
+--     the call was accepted (1: nothing is refused).
 --   Spec, which jobs often share: queue2 flags1 level1; kind of time (a at, i in) ms7; kind of expiry (a, i, or n for
 --     none) ms7; conflict (k keep, p replace, s reschedule) version4 (0: any) skip3.
 --   Rest: what follows the times in a record; the payload comes after `skip` bytes.
@@ -15,8 +17,8 @@
 --   S id run_at6: the holder was rescheduled
 --   D id state1 version4 cancel1 and its kind as a chunk: a duplicate
 --   F: the queue is full
---   kinds h and f only: A: it is not here; L: it is not here, but jobs of its key or group are; M: there is a later
---     epoch
+--   kinds h, f, p and m only: A: it is not here; L: it is not here, but jobs of its key or group are; M: it was not put
+--     here, and may be elsewhere in a later epoch
 -- Answers before any write:
 --   {'stale', number of a queue, its settings or ''} if the caller knows other settings
 --   {'refused'} for a call that breaks a limit and is no repetition
@@ -26,12 +28,13 @@
 --     time of the call's first script: nothing is refused of a call that is partly done, here or elsewhere.
 -- Cost: O(n log N).
 local instance, number, epoch, nq = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local is_look, follows = ARGV[4] == 'h', ARGV[4] == 'f'
+local is_look, follows, recalls = ARGV[4] == 'h', ARGV[4] == 'f', ARGV[4] == 'm'
+-- A repetition may have fewer or other jobs for this shard, so it is noted what each of them did.
+local by_job = is_look or follows or recalls or ARGV[4] == 'p'
 local SEVERAL, ONE_OF = 32768, 16384 -- above all positions in a call
-local part, parts, accepted, round = 0, 1, 0, 0
-if ARGV[7] ~= '' then part, parts, accepted, round = byte(ARGV[7], 1, 4) end
-local this_part = char(part) .. string.rep('\0', 15) -- in place of an id
-local key = instance .. (follows and 'f' or 'e') .. (0 < round and char(round) or '')
+local part, parts, accepted = 0, 1, 0
+if ARGV[7] ~= '' then part, parts, accepted = byte(ARGV[7], 1, 3) end
+local key = instance .. (by_job and 'f' or 'e')
 local ids_at = 8 + 3 * nq
 local n = (#ARGV - ids_at + 1) / 3
 local specs_at, rests_at = ids_at + n, ids_at + 2 * n
@@ -67,7 +70,7 @@ local is_over = last and number <= unp('>I8', last)
 -- was no room. For a call of one script, the row is the list of their positions. For several, the number of scripts
 -- comes first, and the number of each script comes before its positions.
 local so_far, full = '', {}
-if is_over and not follows and number == unp('>I8', last) then
+if is_over and not by_job and number == unp('>I8', last) then
     so_far = sub(last, 15)
     local of, had, was_run = 0, 1, part == 0
     for at = 1, #so_far, 2 do
@@ -85,40 +88,35 @@ if is_over and not follows and number == unp('>I8', last) then
     is_over = was_run or had <= part
 end
 if is_over and ARGV[4] == 'c' then return {'ok'} end
--- What the same call did here by kind f: inserted (I), changed (C), had no room for (F), and by which of its scripts
--- (P). A repetition may use that kind for only some of the jobs.
-local trail, followed = '', {}
-if is_look or follows then
-    local put = call('HGET', $CALLS, instance .. 'f')
-    if put and number == unp('>I8', put) then trail = sub(put, 15) end
-    for at = 1, #trail, 17 do followed[sub(trail, at + 1, at + 16)] = sub(trail, at, at) end
-    if follows and 1 < parts and trail ~= '' then is_over = followed[this_part] ~= nil end
+-- What the jobs of the same call did here, by id: the job was inserted (I), it changed the holder of its key (C), there
+-- was no room for it (F).
+local trail, noted = '', {}
+if by_job and is_over and number == unp('>I8', last) then
+    trail, is_over = sub(last, 15), false
+    for at = 1, #trail, 17 do noted[sub(trail, at + 1, at + 16)] = sub(trail, at, at) end
 end
-if is_over and not is_look and trail == '' then
+-- Returns the answer for a job of this call that was put here before, or whose key was held.
+local function existing_or_holder(i)
+    local id, at = ARGV[ids_at + i - 1], key_at(byte(ARGV[specs_at + i - 1], 3))
+    local digest = at and unp('>c16', ARGV[rests_at + i - 1], at)
+    local by = digest and call('HEXISTS', $RECORDS, id) == 0 and rules().holder(digest)
+    return existing(by or id)
+end
+if is_over and not is_look then
     -- A repetition (S3) writes nothing.
     local answers = {}
-    for i = 1, n do
-        local id, flags = ARGV[ids_at + i - 1], byte(ARGV[specs_at + i - 1], 3)
-        if full[i] then
-            answers[i] = 'F'
-        else
-            local at = key_at(flags)
-            local digest = at and unp('>c16', ARGV[rests_at + i - 1], at)
-            local by = digest and call('HEXISTS', $RECORDS, id) == 0 and rules().holder(digest)
-            answers[i] = existing(by or id)
-        end
-    end
+    for i = 1, n do answers[i] = full[i] and 'F' or existing_or_holder(i) end
     return {concat(answers)}
 end
 
 if ARGV[4] == 'b' then return {'refused'} end
-if epoch < shard.epoch then
-    if trail == '' then return {'moved', shard.epoch} end
+if recalls or epoch < shard.epoch then
+    if trail == '' and epoch < shard.epoch then return {'moved', shard.epoch} end
     local answers = {}
     for i = 1, n do
-        local id = ARGV[ids_at + i - 1]
-        local was = followed[id]
-        answers[i] = was == 'F' and was or was == 'I' and existing(id) or 'M'
+        local was = noted[ARGV[ids_at + i - 1]]
+        answers[i] = not was and 'M' or was == 'F' and was or was == 'I' and existing(ARGV[ids_at + i - 1])
+            or existing_or_holder(i)
     end
     return {concat(answers)}
 end
@@ -143,12 +141,12 @@ for i = 1, n do
         local of, flags, level, kind, ms, expiry, expires, conflict, wanted, skip = unp('>I2BBc1I7c1I7c1I4I3', spec)
         local run_at = max(kind == 'a' and ms or min(now + ms, END), now)
         expires = expiry ~= 'n' and (expiry == 'a' and expires or min(now + expires, END))
-        if expires and expires <= run_at and accepted == 0 and so_far == '' and not is_over then
+        if expires and expires <= run_at and accepted == 0 and so_far == '' and trail == '' and not is_over then
             return {'expired', i, string.format('%.0f', expires), string.format('%.0f', run_at)}
         end
         plans[spec] = {
             of = named[of], flags = flags, level = level, run_at = run_at, expires = expires, wanted = wanted, skip = skip,
-            -- A repetition does not repeat a change that a check (kind h) made.
+            -- An older call than the last one changes nothing.
             conflict = is_over and 'k' or conflict,
             key_at = key_at(flags), gid_at = 64 <= flags and gid_at(flags), inserted = 'I' .. pack('>I6', run_at),
             lock_at = 32 <= flags and flags < 64 and lock_at(flags),
@@ -248,19 +246,22 @@ local function has_room(of, q, bytes)
         and not (limits.max_bytes and limits.max_bytes < of.bytes + of.added + changed + bytes)
 end
 
-local answers, put_here, has_changed = {}, {}, false
+local answers, put_here = {}, {}
 full = {}
-local has_twins = ARGV[4] == 't' or follows
+local has_twins = ARGV[4] == 't' or by_job
 for i = 1, n do
     local id, spec, rest = ARGV[ids_at + i - 1], ARGV[specs_at + i - 1], ARGV[rests_at + i - 1]
     local plan = plans[spec]
     local of, bytes, answer, digest = plan.of, #rest - plan.skip, nil, nil
     local q = of.q
-    if followed[id] == 'F' then
+    if noted[id] == 'F' then
         answer = 'F'
-    elseif known[id] or followed[id] == 'I' then
+    elseif known[id] or noted[id] == 'I' then
         flush()
         answer = existing(id, known[id])
+    elseif noted[id] == 'C' then
+        flush()
+        answer = existing_or_holder(i)
     else
         if q and math.floor(byte(id, 7) / 16) == DERIVED then
             local ended = call('HGET', $REMEMBERED, q .. id)
@@ -272,9 +273,7 @@ for i = 1, n do
             local by = rules().holder(digest)
             if by then
                 answer = meet(by, plan, rest)
-                local is_change = sub(answer, 1, 1) ~= 'D'
-                has_changed = has_changed or is_change
-                if follows and is_change then put_here[#put_here + 1] = 'C' .. id end
+                if by_job and sub(answer, 1, 1) ~= 'D' then put_here[#put_here + 1] = 'C' .. id end
             end
         end
         if not answer and (is_look or follows) then
@@ -283,7 +282,7 @@ for i = 1, n do
         end
         if not answer and q and queue(q).flags % (2 * CAPPED) >= CAPPED and not has_room(of, q, bytes) then
             answer = 'F'
-            full[#full + 1] = follows and 'F' .. id or pack('>I2', i)
+            full[#full + 1] = by_job and 'F' .. id or pack('>I2', i)
         end
     end
     if not answer then
@@ -319,7 +318,7 @@ for i = 1, n do
             rules().put_key(digest, id, rules().window_end({scope = math.floor(plan.level / 16), created = now, window = window}))
             fresh_keys[digest] = true
         end
-        if follows then put_here[#put_here + 1] = 'I' .. id end
+        if by_job then put_here[#put_here + 1] = 'I' .. id end
         of.added, of.live = of.added + bytes, of.live and of.live + 1
         if not of.earliest or plan.run_at < of.earliest then of.earliest = plan.run_at end
         answer = plan.inserted
@@ -327,14 +326,13 @@ for i = 1, n do
     answers[i] = answer
 end
 flush()
-if follows then
+if by_job then
     if 0 < #put_here then
         -- The search in misplaced.lua may have passed this position, so it starts again.
-        call('HDEL', $STATE, 'search')
-        local mark = 1 < parts and 'P' .. this_part or ''
-        put_call(key, last, number, trail .. mark .. concat(put_here) .. concat(full))
+        if follows then call('HDEL', $STATE, 'search') end
+        put_call(key, last, number, trail .. concat(put_here) .. concat(full))
     end
-elseif is_look and has_changed or not is_look and #full < n then
+elseif #full < n then
     if 1 < parts then
         if so_far == '' then so_far = pack('>I2', SEVERAL + parts) end
         so_far = so_far .. pack('>I2', ONE_OF + part)

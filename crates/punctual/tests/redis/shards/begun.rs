@@ -1,0 +1,46 @@
+//! A change of the layout has begun: some shards know of it, others do not yet.
+
+use super::*;
+
+/// Makes shard 0 know of an epoch after the current one, as a process does that changes the number of shards.
+fn begin(server: &Server, url: &str) {
+    const NEXT: &str = "
+        local row = redis.call('HGET', KEYS[1], 'turn')
+        local epoch = struct.unpack('>I4', row, 29)
+        redis.call('HSET', KEYS[1], 'turn', row:sub(1, 28) .. struct.pack('>I4', epoch + 1) .. row:sub(33))";
+    server.say(&["EVAL", NEXT, "1", &key(url, "s")]);
+}
+
+/// S3: of a call's jobs for one shard, a part is stored. The rest is looked for in an earlier shard first, and that one knows of a
+/// change already. The rest is not taken for a part of what is stored, and is stored by the new layout.
+#[tokio::test]
+async fn a_call_that_meets_a_change_is_stored_in_full() {
+    let server = Server::start(&[]);
+    let url = server.url();
+    let store = open(&url).await;
+    let mut producer = Producer::new();
+    // Shard 0 is not empty, so the number of shards before stays in use.
+    producer.enqueue(&store, &[limiters::after(limiters::DAY, job(id(0)))]).await;
+    store.reshard(4).await.unwrap();
+    for n in 0..20 {
+        let key = format!("key {n}");
+        let home = inserted(&producer.enqueue(&store, &[limiters::locked(&key)]).await[0]).shard();
+        if home == 0 {
+            continue;
+        }
+        // Made long after the last change, so it is in no earlier shard.
+        let later = Clock::System.now().as_ms() + limiters::DAY.as_millis() as u64;
+        let young = job(IdMaker::default().make(later, home, fastrand::u64(..)));
+        let jobs = [young, limiters::locked(&key)];
+        begin(&server, &url);
+        producer.number += 1;
+        let call = CallId { instance: producer.instance, number: producer.number };
+        let error = store.enqueue(call, &jobs).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+        store.reshard(4 + n % 2).await.unwrap();
+        let answers = producer.repeat(&store, &jobs).await;
+        for answer in &answers {
+            assert!(store.get(inserted(answer)).await.unwrap().is_some(), "{answer:?}");
+        }
+    }
+}
