@@ -3,33 +3,28 @@
 //! Each call is `POST /api/v1/CALL` (`api/calls.rs`), so a store of the scheme `http` can make every call of the library. Errors are problems
 //! (`api/problem.rs`).
 
+mod body;
 mod calls;
 mod lanes;
 mod problem;
 mod scope;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{
     Extension, Router,
-    body::{Body, to_bytes},
+    body::Body,
     extract::{Path, State},
     http::{StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
     routing::{any, post},
 };
 use punctual::{CancellationToken, Client};
-use tokio::time::timeout;
 
 use crate::gate::Caller;
 
 pub(crate) use self::problem::Problem;
-use self::{lanes::Lanes, scope::Scope};
-
-/// Largest body of a request: a thousand jobs with everything that they can carry beside 1 MiB of payloads.
-const BODY_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// Longest time for the body of a request to arrive.
-const BODY_MAX: Duration = Duration::from_secs(30);
+use self::{body::Room, lanes::Lanes, scope::Scope};
 
 /// What the calls need.
 #[derive(Debug)]
@@ -39,6 +34,7 @@ struct Api {
     stop: CancellationToken,
     /// Numbers for reserves whose callers give none.
     lanes: Lanes,
+    room: Room,
 }
 
 /// Returns a router for the HTTP API, `/api/v1`. `stop` ends requests that wait for jobs.
@@ -53,7 +49,8 @@ struct Api {
 /// # Ok(()) }
 /// ```
 pub fn api(client: &Client, stop: &CancellationToken) -> Router {
-    let api = Api { client: client.clone(), stop: stop.clone(), lanes: Lanes::new(|| fastrand::u64(..)) };
+    let lanes = Lanes::new(|| fastrand::u64(..));
+    let api = Api { client: client.clone(), stop: stop.clone(), lanes, room: Room::new() };
     let nothing = async || Problem::not_found("there is no such route in the HTTP API");
     let wrong = async || {
         Problem::new(StatusCode::METHOD_NOT_ALLOWED, "invalid", "the route does not have this method")
@@ -72,18 +69,11 @@ async fn call(
     body: Body,
 ) -> Response {
     let scope = Scope::of(caller.map(|Extension(caller)| caller));
-    let body = match timeout(BODY_MAX, to_bytes(body, BODY_BYTES_MAX)).await {
-        Ok(Ok(body)) => body,
-        Ok(Err(_)) => {
-            let detail = format!("the body did not arrive, or is over the limit of {BODY_BYTES_MAX} bytes");
-            return Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", detail).into_response();
-        }
-        Err(_) => {
-            let detail = format!("the body did not arrive within {} s", BODY_MAX.as_secs());
-            return Problem::new(StatusCode::REQUEST_TIMEOUT, "timed_out", detail).into_response();
-        }
+    let body = match api.room.read(&call, body).await {
+        Ok(body) => body,
+        Err(problem) => return problem.into_response(),
     };
-    match calls::answer(&api, &scope, &call, &body).await {
+    match calls::answer(&api, &scope, &call, &body.bytes).await {
         Some(Ok(body)) => ([(CONTENT_TYPE, "application/json")], body).into_response(),
         Some(Err(problem)) => problem.into_response(),
         None => Problem::not_found("there is no such call").into_response(),

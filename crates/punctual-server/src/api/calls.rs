@@ -11,6 +11,7 @@ use punctual::{
             EnqueueReply, ExtendBody, ExtendReply, GetBody, HolderBody, IdentityReply, JobReply, JobView,
             JobsReply, ListBody, Nothing, NowReply, PageBody, QueueCallBody, QueuesBody, QueuesReply,
             ReserveBody, SettleBody, SettleReply, SettlementBody, StoreReply, SweepBody, TakeBody, WaitBody,
+            WaitReply,
         },
     },
 };
@@ -59,6 +60,12 @@ pub(super) async fn answer(api: &Api, scope: &Scope, call: &str, body: &[u8]) ->
 fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
     // As in curl without a body.
     let body: &[u8] = if body.is_empty() { b"{}" } else { body };
+    // serde would accept a list, too, and read it by position.
+    if body.trim_ascii_start().first() == Some(&b'[') {
+        return Err(
+            punctual::Error::invalid("the body does not fit the call: it is a list, not an object").into()
+        );
+    }
     serde_json::from_slice(body).map_err(|e| {
         let what = if e.is_data() { "the body does not fit the call" } else { "the body is not JSON" };
         let place = format!("line {} column {}", e.line(), e.column());
@@ -134,8 +141,10 @@ async fn numbered<'a>(
     Ok((want, lane))
 }
 
-/// Hides from reserved jobs what the caller must not see.
+/// Hides the jobs of other queues, and of the others what the caller must not see.
 fn shown(scope: &Scope, mut batch: Batch) -> Batch {
+    // The repetition of a call returns its jobs, whatever queues it names now.
+    batch.jobs.retain(|reserved| scope.in_queues(Right::Operate, [reserved.job.queue.as_str()]).is_ok());
     if scope.hides_payloads() {
         for reserved in &mut batch.jobs {
             reserved.job = scope.shown(reserved.job.clone());
@@ -194,7 +203,7 @@ async fn wait(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
         ended = api.client.store().wait(&body.queues, body.at_most.min(WAIT_MAX)) => ended?,
         () = api.stop.cancelled() => {}
     }
-    write(&Nothing {})
+    write(&WaitReply {})
 }
 
 async fn get(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
@@ -216,6 +225,7 @@ async fn job(api: &Api, job: Option<JobRecord>) -> Answer {
 
 async fn list(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let list: List = read::<ListBody>(body)?.into();
+    scope.filter(&list.filter)?;
     let page = api.client.list(&list).await?;
     let jobs: Vec<JobRecord> = page.jobs.into_iter().map(|job| scope.shown(job)).collect();
     write(&PageBody {

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use punctual::{
     JobId, JobRecord, Payload,
+    job::Filter,
     store::{BoardAct, DocOp, Lease, LockOp, QueueOp, ToolOp},
 };
 
 use super::{Api, Problem};
 use crate::{
-    gate::{Caller, Right},
+    gate::{Caller, Refusal, Right},
     token,
 };
 
@@ -82,6 +83,16 @@ impl Scope {
         self.0.as_ref().is_some_and(|caller| caller.payloads_hidden)
     }
 
+    /// Checks that a filter does not look into payloads that are hidden from the caller.
+    pub(super) fn filter(&self, filter: &Filter) -> Result<(), Problem> {
+        if self.hides_payloads() && filter.reads_payloads() {
+            return Err(
+                Refusal::hidden("the filter looks into payloads, which are hidden from this token").into()
+            );
+        }
+        Ok(())
+    }
+
     /// Checks a step on a queue.
     pub(super) fn queue(&self, name: &str, op: &QueueOp) -> Result<(), Problem> {
         let right = match op {
@@ -92,8 +103,13 @@ impl Scope {
         self.may(right, Some(name))
     }
 
-    /// Checks a step on documents. Those of tokens are for admins.
+    /// Checks a step on documents. Those of tokens are for admins. Those of schedules have payloads.
     pub(super) fn doc(&self, op: &DocOp) -> Result<(), Problem> {
+        if self.hides_payloads() {
+            return Err(
+                Refusal::hidden("documents can have payloads, which are hidden from this token").into()
+            );
+        }
         let right = match op {
             DocOp::Get { .. } | DocOp::List { .. } if !token::is_reserved(op) => Right::Read,
             _ => Right::Admin,

@@ -27,7 +27,7 @@ use super::{
         ActBody, ActReply, ActionView, BatchBody, CountBody, DoctorReply, EnqueueBody, EnqueueReply,
         ExtendBody, ExtendReply, GetBody, HolderBody, IdentityReply, JobReply, JobsReply, ListBody,
         NewJobView, Nothing, NowReply, PageBody, QueueCallBody, QueuesBody, QueuesReply, ReserveBody,
-        SettleBody, SettleReply, SettlementView, StoreReply, SweepBody, TakeBody, WaitBody,
+        SettleBody, SettleReply, SettlementView, StoreReply, SweepBody, TakeBody, WaitBody, WaitReply,
     },
 };
 use crate::core::{
@@ -67,8 +67,8 @@ impl HttpStore {
     /// `https://:TOKEN@HOST`.
     ///
     /// # Errors
-    /// `Invalid` for an address that cannot be parsed, `Unavailable` if nothing answers there, `Unauthenticated` if the
-    /// server needs another token, `Unsupported` if it is no server of punctual.
+    /// `Invalid` for an address that cannot be parsed, `Unavailable` if nothing answers there, `Unsupported` if it
+    /// is no server of punctual or needs another token.
     pub async fn open(url: &str) -> Result<Self> {
         let link = Link::open(url)?;
         let reply: StoreReply = link.call("store", &Nothing {}, CALL_MAX).await?;
@@ -167,7 +167,7 @@ impl Store for HttpStore {
         Box::pin(async move {
             let at_most = at_most.min(WAIT_MAX);
             let body = WaitBody { queues: queues.to_vec(), at_most };
-            self.link.call::<Nothing>("wait", &body, at_most + CALL_MAX).await?;
+            self.link.call::<WaitReply>("wait", &body, at_most + CALL_MAX).await?;
             Ok(())
         })
     }

@@ -58,10 +58,9 @@ impl Link {
                 "token_file" if token.is_some() => return Err(wrong("it has two tokens")),
                 "token_file" => token = Some(read(&value)?.trim().to_owned()),
                 "ca" => ca = Some(read(&value)?),
-                other => {
-                    let shown: String = other.chars().take(32).collect();
-                    return Err(wrong(&format!("{shown:?} is none of its options")));
-                }
+                // A longer one can be a token.
+                other if 16 < other.len() => return Err(wrong("it has an option that none has")),
+                other => return Err(wrong(&format!("{other:?} is none of its options"))),
             }
         }
         base.set_query(None);
@@ -132,19 +131,25 @@ impl Link {
     fn refused(&self, name: &str, status: StatusCode, body: &[u8]) -> Error {
         if let Ok(problem) = serde_json::from_slice::<Problem>(body) {
             let kind = ErrorKind::ALL.into_iter().find(|kind| kind.code() == problem.code);
-            let error = Error::new(kind.unwrap_or(ErrorKind::Unsupported), problem.detail);
+            let error = Error::new(kind.or(of(status)).unwrap_or(ErrorKind::Unsupported), problem.detail);
             return problem.hint.into_iter().fold(error, Error::with_hint);
         }
         let text = format!("{} answered {name} with {status}", self.shown);
-        match status {
-            StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => {
-                Error::new(ErrorKind::UnknownOutcome, text)
-            }
-            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
-                Error::new(ErrorKind::Unavailable, text)
-            }
-            _ => self.odd(name).with_source(Error::new(ErrorKind::Unsupported, text)),
+        match of(status) {
+            Some(kind) => Error::new(kind, text),
+            None => self.odd(name).with_source(Error::new(ErrorKind::Unsupported, text)),
         }
+    }
+}
+
+/// Returns the kind of an error of which only the status is understood, if the call can be repeated.
+fn of(status: StatusCode) -> Option<ErrorKind> {
+    match status {
+        StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => Some(ErrorKind::UnknownOutcome),
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT => {
+            Some(ErrorKind::Unavailable)
+        }
+        _ => None,
     }
 }
 

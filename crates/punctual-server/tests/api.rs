@@ -1,0 +1,20 @@
+//! The HTTP API: who may call what, hostile requests, waits, a server under load, and the store that is its client.
+
+#![expect(clippy::unwrap_used, reason = "these are tests; clippy takes only functions with #[test] for such")]
+
+#[path = "api/bodies.rs"]
+mod bodies;
+#[path = "api/calls.rs"]
+mod calls;
+#[path = "api/client.rs"]
+mod client;
+#[path = "api/hidden.rs"]
+mod hidden;
+#[path = "api/live.rs"]
+mod live;
+#[path = "api/rights.rs"]
+mod rights;
+#[path = "api/site.rs"]
+mod site;
+#[path = "api/waits.rs"]
+mod waits;
