@@ -3,7 +3,7 @@
 //! The loop is our own, because that of axum has no limits: silent clients would hold their connections, and with them the
 //! descriptors of the process, for ever.
 
-use std::{sync::Arc, time::Duration};
+use std::{io::ErrorKind, sync::Arc, time::Duration};
 
 use axum::{Extension, Router, extract::ConnectInfo};
 use hyper::server::conn::http1;
@@ -20,6 +20,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 /// How long to wait after a connection could not be accepted.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
+/// Most bytes of a head. They are held before it is known who the client is.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// The limits of connections.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +56,8 @@ pub(crate) async fn accept(listener: TcpListener, router: Router, limits: Limits
                     drop(permit);
                 });
             }
+            // The client went away before it was accepted. Others are not to wait for that.
+            Err(error) if is_of_client(error.kind()) => {}
             Err(error) => {
                 tracing::warn!(target: "punctual", %error, "could not accept a connection");
                 sleep(AFTER_ERROR).await;
@@ -66,6 +70,11 @@ pub(crate) async fn accept(listener: TcpListener, router: Router, limits: Limits
     connections.wait().await;
 }
 
+/// Whether an error of an accept is about one connection only.
+const fn is_of_client(error: ErrorKind) -> bool {
+    matches!(error, ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::ConnectionRefused)
+}
+
 /// Serves one connection. A client that goes away, or is too slow, is its own problem.
 async fn serve(stream: TcpStream, router: Router, limits: Limits, stop: &CancellationToken) {
     // Answers are written whole. Without this, the last part of one could wait for the client's acknowledgement.
@@ -73,6 +82,7 @@ async fn serve(stream: TcpStream, router: Router, limits: Limits, stop: &Cancell
     let serve = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
+        .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut serve = std::pin::pin!(serve);
     tokio::select! {

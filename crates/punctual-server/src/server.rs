@@ -29,7 +29,7 @@ const LIMITS: Limits = Limits {
     connections: 10_000,
     connection: Duration::from_hours(1),
     drain: Duration::from_secs(30),
-    head: Duration::from_secs(60),
+    head: Duration::from_mins(1),
 };
 /// How long the store may take to answer before the server is not ready.
 const READY_MAX: Duration = Duration::from_secs(2);

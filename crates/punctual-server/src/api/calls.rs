@@ -129,13 +129,12 @@ async fn numbered<'a>(
     scope: &Scope,
     body: ReserveBody,
 ) -> Result<(Reserve, Option<Lane<'a>>), Problem> {
-    let (want, lane) = match body.number()? {
-        Some(call) => (body.reserve(call), None),
-        None => {
-            let mut lane = api.lanes.free().await;
-            lane.number += 1;
-            (body.reserve(*lane), Some(lane))
-        }
+    let (want, lane) = if let Some(call) = body.number()? {
+        (body.reserve(call), None)
+    } else {
+        let mut lane = api.lanes.free().await;
+        lane.number += 1;
+        (body.reserve(*lane), Some(lane))
     };
     scope.in_queues(Right::Operate, want.queues.iter().map(|request| request.queue.as_str()))?;
     Ok((want, lane))

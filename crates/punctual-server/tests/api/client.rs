@@ -224,6 +224,26 @@ async fn the_token_is_sent_and_never_shown() {
     }
 }
 
+#[tokio::test]
+async fn an_answer_of_the_wrong_length_is_refused() {
+    let lease = Lease { job: Client::connect("memory:").await.unwrap().make_id(), fence: 1 };
+    for results in ["[]", "[null,null]"] {
+        let body = format!(r#"{{"results":{results}}}"#);
+        let store = Fake::new(http("200 OK", "application/json", &body)).await.store().await;
+        let job = NewJob::new(lease.job, "k", "q", Payload::json("1"));
+        let call = CallId { instance: 1, number: 1 };
+        let settlement = Settlement { lease, verdict: Verdict::Ack };
+        let errors = [
+            store.enqueue(call, std::slice::from_ref(&job)).await.unwrap_err(),
+            store.enqueue_each(call, &[job]).await.unwrap_err(),
+            store.extend(&[lease.into()]).await.unwrap_err(),
+            store.settle(&[settlement], None).await.unwrap_err(),
+            store.act(&[lease.job.into()], &punctual::store::Action::Retry).await.unwrap_err(),
+        ];
+        assert!(errors.iter().all(|error| error.kind() == ErrorKind::Unsupported), "{errors:?}");
+    }
+}
+
 /// Adds a field to what a newer server could add one to.
 fn add(value: &mut Value) {
     match value {

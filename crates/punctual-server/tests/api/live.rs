@@ -201,6 +201,23 @@ async fn a_large_body_is_answered_before_it_is_read() {
 }
 
 #[tokio::test]
+async fn a_head_has_a_bound() {
+    let live = Live::new(Duration::ZERO).await;
+    for (bytes, expected) in [(16 << 10, "HTTP/1.1 200"), (200 << 10, "HTTP/1.1 431")] {
+        let mut stream = live.connect().await;
+        let filler = "x".repeat(bytes);
+        let head = format!(
+            "POST /api/v1/now HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx: {filler}\r\n\r\n"
+        );
+        // The server can close the connection while it is written to.
+        let _ = stream.write_all(head.as_bytes()).await;
+        let mut answer = vec![0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(String::from_utf8(answer).unwrap(), expected, "{bytes}");
+    }
+}
+
+#[tokio::test]
 async fn garbage_instead_of_http_ends_its_connection_only() {
     let live = Live::new(Duration::ZERO).await;
     let long = format!("POST /api/v1/now HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "x".repeat(1 << 20));

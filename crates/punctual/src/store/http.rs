@@ -80,12 +80,18 @@ impl HttpStore {
     }
 
     async fn send(&self, call: CallId, jobs: &[NewJob], partial: bool) -> Result<Vec<Option<Enqueued>>> {
+        let n = jobs.len();
         let jobs = jobs.iter().map(NewJobView::new).collect();
         let body =
             EnqueueBody { instance: Some(call.instance.into()), call: Some(call.number), partial, jobs };
         let reply: EnqueueReply = self.call("enqueue", &body).await?;
         self.shard.store(reply.shard, Ordering::Relaxed);
-        Ok(reply.results)
+        self.whole("enqueue", reply.results, n)
+    }
+
+    /// Checks that an answer has a result for each item of its call.
+    fn whole<T>(&self, name: &str, results: Vec<T>, n: usize) -> Result<Vec<T>> {
+        if results.len() == n { Ok(results) } else { Err(self.link.odd(name)) }
     }
 }
 
@@ -140,7 +146,8 @@ impl Store for HttpStore {
     fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
         Box::pin(async move {
             let body = ExtendBody { leases: beats.iter().collect::<Vec<_>>() };
-            Ok(self.call::<ExtendReply>("extend", &body).await?.results)
+            let reply: ExtendReply = self.call("extend", &body).await?;
+            self.whole("extend", reply.results, beats.len())
         })
     }
 
@@ -153,7 +160,8 @@ impl Store for HttpStore {
             let settle = batch.iter().map(SettlementView::from).collect();
             let body = SettleBody { settle, then: then.map(ReserveBody::from) };
             let reply: SettleReply<JobRecord> = self.call("settle", &body).await?;
-            Ok((reply.results.into_iter().map(Settled::from).collect(), reply.batch.map(Batch::from)))
+            let settled = self.whole("settle", reply.results, batch.len())?;
+            Ok((settled.into_iter().map(Settled::from).collect(), reply.batch.map(Batch::from)))
         })
     }
 
@@ -203,7 +211,8 @@ impl Store for HttpStore {
         Box::pin(async move {
             let body = ActBody { targets: targets.to_vec(), action: ActionView::from(action) };
             let reply: ActReply = self.call("act", &body).await?;
-            Ok(reply.results.into_iter().map(Acted::from).collect())
+            let acted = self.whole("act", reply.results, targets.len())?;
+            Ok(acted.into_iter().map(Acted::from).collect())
         })
     }
 

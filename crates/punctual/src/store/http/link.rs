@@ -13,6 +13,8 @@ use crate::core::error::{Error, ErrorKind, Result};
 
 /// Longest time to connect.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// Longest time that a connection is kept without a call. Servers close theirs after a minute.
+const IDLE_MAX: Duration = Duration::from_secs(30);
 /// Largest answer: a thousand jobs with everything that they can carry beside 4 MiB of payloads.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Largest file with a token or with certificates.
@@ -181,7 +183,8 @@ fn client(token: Option<&str>, ca: Option<&str>) -> Result<Client> {
         .user_agent(concat!("punctual/", env!("CARGO_PKG_VERSION")))
         .default_headers(headers)
         .redirect(Policy::none())
-        .connect_timeout(CONNECT_MAX);
+        .connect_timeout(CONNECT_MAX)
+        .pool_idle_timeout(IDLE_MAX);
     let builder = match ca {
         Some(ca) => builder.tls_certs_merge(Certificate::from_pem_bundle(ca.as_bytes()).map_err(failed)?),
         None => builder,
