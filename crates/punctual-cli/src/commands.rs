@@ -95,9 +95,9 @@ fn carry_out(mut globals: Globals, command: &Command) -> Result {
         | Command::Forward(_)
         | Command::Serve(_)
         | Command::Bench(_)
-        | Command::DemoWorker(_) => tokio::runtime::Builder::new_multi_thread(),
+        | Command::DemoWorker(_)
         // Signals must be handled while stdout is full.
-        Command::Take(_) => tokio::runtime::Builder::new_multi_thread(),
+        | Command::Take(_) => tokio::runtime::Builder::new_multi_thread(),
         // All other commands wait for one store. Batches in flight keep their order because they are polled in order.
         _ => tokio::runtime::Builder::new_current_thread(),
     };

@@ -64,7 +64,7 @@ pub(super) async fn run(session: &Session, args: &Serve) -> Result {
             .hint("punctual token new NAME --role admin    makes one"));
     }
     let mut requests = Requests::listen()?;
-    let gate = args.hosts.iter().fold(Gate::new(&session.client), |gate, name| gate.host(name));
+    let gate = args.hosts.iter().fold(Gate::new(&session.client), Gate::host);
     let base_path = args.base_path.clone().unwrap_or_default();
     let options = DashboardOptions {
         base_path: base_path.clone(),

@@ -238,7 +238,7 @@ async fn the_largest_numbers_break_nothing() {
 
 /// A body that comes in pieces, and has no known length.
 fn endless() -> Body {
-    let piece = Bytes::from_static(&[b' '; 64 * 1024]);
+    let piece = Bytes::from(vec![b' '; 64 * 1024]);
     Body::from_stream(stream::repeat_with(move || Ok::<_, std::io::Error>(piece.clone())))
 }
 

@@ -271,7 +271,7 @@ async fn newer(request: Request, next: Next) -> Response {
     match value.as_object_mut() {
         // Its only field says which answer it is.
         Some(fields) if matches!(call.as_str(), "queue" | "doc" | "tool") => {
-            fields.values_mut().for_each(add)
+            fields.values_mut().for_each(add);
         }
         _ => add(&mut value),
     }
@@ -318,7 +318,7 @@ async fn answers_of_a_newer_server_are_understood() {
     store.extend(&[lease.into()]).await.unwrap();
     let retry = Settlement {
         lease,
-        verdict: Verdict::Retry { at: punctual::When::In(Duration::from_secs(60)), error: "no".into() },
+        verdict: Verdict::Retry { at: punctual::When::In(Duration::from_mins(1)), error: "no".into() },
     };
     let (settled, batch) = store.settle(&[retry], Some(&want(2))).await.unwrap();
     assert_eq!(settled, [Settled::Settled(State::Waiting, None)]);

@@ -129,7 +129,7 @@ impl Site {
         let (mail, sms) = (jobs(&t.client, "mail", 1).await, jobs(&t.client, "sms", 2).await);
         let doc = DocOp::Put { key: "note".into(), precondition: Precondition::Always, value: b"1".to_vec() };
         t.client.store().doc(&doc).await.unwrap();
-        let lock = LockOp::Acquire { name: "l".into(), owner: 1, lease: std::time::Duration::from_secs(60) };
+        let lock = LockOp::Acquire { name: "l".into(), owner: 1, lease: std::time::Duration::from_mins(1) };
         t.client.store().tool(&ToolOp::Lock(lock)).await.unwrap();
         let act = BoardAct::Set { member: "ana".into(), score: 5, members_max: 10 };
         let board = BoardOp { name: "b".into(), window: None, act };
@@ -252,19 +252,19 @@ async fn tokens(client: &Client) -> Tokens {
         document = format!("token/{}", made.token.id);
         made.secret.expose().to_owned()
     };
-    use Payloads::{Hidden, Shown};
+    let (shown, hidden) = (Payloads::Shown, Payloads::Hidden);
     let (read, operate, admin) = (
-        make(Role::Read, None, Shown).await,
-        make(Role::Operate, None, Shown).await,
-        make(Role::Admin, None, Shown).await,
+        make(Role::Read, None, shown).await,
+        make(Role::Operate, None, shown).await,
+        make(Role::Admin, None, shown).await,
     );
     let (mail_read, mail_operate, mail_admin) = (
-        make(Role::Read, Some("mail"), Shown).await,
-        make(Role::Operate, Some("mail"), Shown).await,
-        make(Role::Admin, Some("mail"), Shown).await,
+        make(Role::Read, Some("mail"), shown).await,
+        make(Role::Operate, Some("mail"), shown).await,
+        make(Role::Admin, Some("mail"), shown).await,
     );
-    let blind = make(Role::Admin, None, Hidden).await;
-    let mail_blind = make(Role::Operate, Some("mail"), Hidden).await;
+    let blind = make(Role::Admin, None, hidden).await;
+    let mail_blind = make(Role::Operate, Some("mail"), hidden).await;
     Tokens { read, operate, admin, mail_read, mail_operate, mail_admin, blind, mail_blind, document }
 }
 
