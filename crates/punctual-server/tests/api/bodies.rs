@@ -87,6 +87,8 @@ async fn a_wrong_value_is_a_problem() {
         ("reserve", r#"{"queues":["mail"],"max":1,"instance":"","call":1}"#.to_owned()),
         ("reserve", r#"{"queues":["mail"],"max":1,"instance":"11111111111111111","call":1}"#.to_owned()),
         ("reserve", json!({"queues": vec!["mail"; 65], "max": 1}).to_string()),
+        ("reserve", json!({"queues": ["mail"], "max": 1, "worker": "w".repeat(256)}).to_string()),
+        ("reserve", r#"{"queues":["mail"],"max":1,"worker":"a\u0000b"}"#.to_owned()),
         ("take", r#"{"queue":"mail","max":1000000000}"#.to_owned()),
         ("enqueue", r#"{"jobs":[{"queue":"mail"}]}"#.to_owned()),
         ("enqueue", r#"{"jobs":[[]]}"#.to_owned()),
