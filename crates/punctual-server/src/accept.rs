@@ -4,6 +4,7 @@
 //! descriptors of the process, for ever.
 
 use std::{
+    io::ErrorKind,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -31,6 +32,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// How long a connection without a request has to end.
 const IDLE_MAX: Duration = Duration::from_secs(1);
+/// Most bytes of a head. They are held before it is known who the client is.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// The limits of connections.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +68,8 @@ pub(crate) async fn accept(listener: TcpListener, router: Router, limits: Limits
                     drop(permit);
                 });
             }
+            // The client went away before it was accepted. Others are not to wait for that.
+            Err(error) if is_of_client(error.kind()) => {}
             Err(error) => {
                 tracing::warn!(target: "punctual", %error, "could not accept a connection");
                 sleep(AFTER_ERROR).await;
@@ -75,6 +80,11 @@ pub(crate) async fn accept(listener: TcpListener, router: Router, limits: Limits
     connections.close();
     // Each ends by its own limit.
     connections.wait().await;
+}
+
+/// Whether an error of an accept is about one connection only.
+const fn is_of_client(error: ErrorKind) -> bool {
+    matches!(error, ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::ConnectionRefused)
 }
 
 /// Serves one connection. A client that goes away, or is too slow, is its own problem.
@@ -95,6 +105,7 @@ async fn serve(stream: TcpStream, router: Router, limits: Limits, stop: &Cancell
     let serve = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head)
+        .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), service);
     let mut serve = std::pin::pin!(serve);
     tokio::select! {

@@ -3,40 +3,28 @@
 //! Each call is `POST /api/v1/CALL` (`api/calls.rs`), so a store of the scheme `http` can make every call of the library. Errors are problems
 //! (`api/problem.rs`).
 
+mod body;
 mod calls;
 mod lanes;
 mod problem;
 mod scope;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{
     Extension, Router,
-    body::{Body, to_bytes},
+    body::Body,
     extract::{Path, State},
-    http::{
-        HeaderMap, StatusCode,
-        header::{CONTENT_LENGTH, CONTENT_TYPE},
-    },
+    http::{StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
     routing::{any, post},
 };
 use punctual::{CancellationToken, Client};
-use tokio::{sync::Semaphore, time::timeout};
 
 use crate::gate::Caller;
 
 pub(crate) use self::problem::Problem;
-use self::{lanes::Lanes, scope::Scope};
-
-/// Largest body of a request: a thousand jobs with everything that they can carry beside 1 MiB of payloads.
-const BODY_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// A body that says that it is no larger than this needs no permit.
-const LARGE_BODY_BYTES: usize = 64 * 1024;
-/// Most large bodies in memory at once. Further ones wait.
-const LARGE_BODIES_MAX: usize = 32;
-/// Longest time for the body of a request to arrive.
-const BODY_MAX: Duration = Duration::from_secs(30);
+use self::{body::Room, lanes::Lanes, scope::Scope};
 
 /// What the calls need.
 #[derive(Debug)]
@@ -46,8 +34,7 @@ struct Api {
     stop: CancellationToken,
     /// Numbers for reserves whose callers give none.
     lanes: Lanes,
-    /// Permits for large bodies.
-    large: Semaphore,
+    room: Room,
 }
 
 /// Returns a router for the HTTP API, `/api/v1`. `stop` ends requests that wait for jobs.
@@ -62,12 +49,8 @@ struct Api {
 /// # Ok(()) }
 /// ```
 pub fn api(client: &Client, stop: &CancellationToken) -> Router {
-    let api = Api {
-        client: client.clone(),
-        stop: stop.clone(),
-        lanes: Lanes::new(|| fastrand::u64(..)),
-        large: Semaphore::new(LARGE_BODIES_MAX),
-    };
+    let lanes = Lanes::new(|| fastrand::u64(..));
+    let api = Api { client: client.clone(), stop: stop.clone(), lanes, room: Room::new() };
     let nothing = async || Problem::not_found("there is no such route in the HTTP API");
     let wrong = async || {
         Problem::new(StatusCode::METHOD_NOT_ALLOWED, "invalid", "the route does not have this method")
@@ -83,28 +66,14 @@ async fn call(
     State(api): State<Arc<Api>>,
     Path(call): Path<String>,
     caller: Option<Extension<Caller>>,
-    headers: HeaderMap,
     body: Body,
 ) -> Response {
     let scope = Scope::of(caller.map(|Extension(caller)| caller));
-    let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    let is_small = length.is_some_and(|length| length <= LARGE_BODY_BYTES);
-    let permit = if is_small { None } else { api.large.acquire().await.ok() };
-    let bytes_max = if permit.is_some() { BODY_BYTES_MAX } else { LARGE_BODY_BYTES };
-    let body = match timeout(BODY_MAX, to_bytes(body, bytes_max)).await {
-        Ok(Ok(body)) => body,
-        Ok(Err(_)) => {
-            let detail = format!("the body did not arrive, or is over the limit of {BODY_BYTES_MAX} bytes");
-            return Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", detail).into_response();
-        }
-        Err(_) => {
-            let detail = format!("the body did not arrive within {} s", BODY_MAX.as_secs());
-            return Problem::new(StatusCode::REQUEST_TIMEOUT, "timed_out", detail).into_response();
-        }
+    let body = match api.room.read(&call, body).await {
+        Ok(body) => body,
+        Err(problem) => return problem.into_response(),
     };
-    // A large body keeps its permit until its call has ended.
-    let _permit = permit.filter(|_| LARGE_BODY_BYTES < body.len());
-    match calls::answer(&api, &scope, &call, &body).await {
+    match calls::answer(&api, &scope, &call, &body.bytes).await {
         Some(Ok(body)) => ([(CONTENT_TYPE, "application/json")], body).into_response(),
         Some(Err(problem)) => problem.into_response(),
         None => Problem::not_found("there is no such call").into_response(),

@@ -2,7 +2,7 @@
 
 use punctual::{
     ErrorKind, JobRecord, When,
-    limits::{BATCH_BYTES_MAX, BATCH_MAX},
+    limits::BATCH_BYTES_MAX,
     store::{
         Audit, Batch, DocOp, Enqueued, Heartbeat, List, Reserve, Settlement, ToolOp, Upcoming,
         wire::{
@@ -10,7 +10,7 @@ use punctual::{
             EnqueueReply, ExtendBody, ExtendReply, GetBody, HolderBody, IdentityReply, JobReply, JobView,
             JobsReply, ListBody, Nothing, NowReply, PageBody, QueueCallBody, QueuesBody, QueuesReply,
             ReserveBody, SettleBody, SettleReply, SettlementBody, StoreReply, SweepBody, TakeBody, WAIT_MAX,
-            WaitBody,
+            WaitBody, WaitReply,
         },
     },
 };
@@ -56,9 +56,11 @@ pub(super) async fn answer(api: &Api, scope: &Scope, call: &str, body: &[u8]) ->
 fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
     // As in curl without a body.
     let body: &[u8] = if body.is_empty() { b"{}" } else { body };
-    // serde would read a list, too, by position.
+    // serde would accept a list, too, and read it by position.
     if body.trim_ascii_start().first() == Some(&b'[') {
-        return Err(punctual::Error::invalid("the body is a list, and not an object").into());
+        return Err(
+            punctual::Error::invalid("the body does not fit the call: it is a list, not an object").into()
+        );
     }
     serde_json::from_slice(body).map_err(|e| {
         let what = if e.is_data() { "the body does not fit the call" } else { "the body is not JSON" };
@@ -104,11 +106,10 @@ async fn enqueue(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let jobs = jobs.collect::<Result<Vec<_>, _>>()?;
     scope.in_queues(Right::Operate, jobs.iter().map(|job| job.queue.as_str()))?;
     let (number, bytes) = (body.number()?, jobs.iter().map(|job| job.payload.bytes.len()).sum::<usize>());
-    if number.is_none() && (BATCH_MAX < jobs.len() || (1 < jobs.len() && BATCH_BYTES_MAX < bytes)) {
+    if number.is_none() && 1 < jobs.len() && BATCH_BYTES_MAX < bytes {
         // The client would make several calls of it, and one could be refused after another was stored.
-        let what =
-            format!("{} jobs with {bytes} bytes of payloads are over the limits of a call", jobs.len());
-        let most = format!("send at most {BATCH_MAX} jobs and {BATCH_BYTES_MAX} bytes of payloads at once");
+        let what = format!("{bytes} bytes of payloads are over the limit of a call");
+        let most = format!("send at most {BATCH_BYTES_MAX} bytes of payloads at once");
         return Err(punctual::Error::new(ErrorKind::TooLarge, what).with_hint(most).into());
     }
     let results: Vec<Option<Enqueued>> = match number {
@@ -143,8 +144,10 @@ async fn numbered<'a>(
     Ok((want, lane))
 }
 
-/// Hides from reserved jobs what the caller must not see.
+/// Hides the jobs of other queues, and of the others what the caller must not see.
 fn shown(scope: &Scope, mut batch: Batch) -> Batch {
+    // The repetition of a call returns its jobs, whatever queues it names now.
+    batch.jobs.retain(|reserved| scope.in_queues(Right::Operate, [reserved.job.queue.as_str()]).is_ok());
     if scope.hides_payloads() {
         for reserved in &mut batch.jobs {
             reserved.job = scope.shown(reserved.job.clone());
@@ -203,7 +206,7 @@ async fn wait(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
         ended = api.client.store().wait(&body.queues, body.at_most.min(WAIT_MAX)) => ended?,
         () = api.stop.cancelled() => {}
     }
-    write(&Nothing {})
+    write(&WaitReply {})
 }
 
 async fn get(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
@@ -225,6 +228,7 @@ async fn job(api: &Api, job: Option<JobRecord>) -> Answer {
 
 async fn list(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let list: List = read::<ListBody>(body)?.into();
+    scope.filter(&list.filter)?;
     let page = api.client.list(&list).await?;
     let jobs: Vec<JobRecord> = page.jobs.into_iter().map(|job| scope.shown(job)).collect();
     write(&PageBody {

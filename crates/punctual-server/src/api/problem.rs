@@ -1,7 +1,10 @@
 //! Errors as `application/problem+json` (RFC 9457). The codes are those of the command line.
 
 use axum::{
-    http::{StatusCode, header::CONTENT_TYPE},
+    http::{
+        HeaderValue, StatusCode,
+        header::{CONTENT_TYPE, RETRY_AFTER},
+    },
     response::{IntoResponse, Response},
 };
 use punctual::{Error, ErrorKind};
@@ -12,6 +15,7 @@ use crate::gate::Refusal;
 /// An error as the API answers it.
 #[derive(Debug, Serialize)]
 pub(crate) struct Problem {
+    r#type: String,
     title: &'static str,
     status: u16,
     /// From a closed list: the codes of errors that the command line prints.
@@ -24,7 +28,8 @@ pub(crate) struct Problem {
 impl Problem {
     pub(crate) fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
         let title = status.canonical_reason().unwrap_or("Error");
-        Self { title, status: status.as_u16(), code, detail: detail.into(), hint: None }
+        let r#type = format!("https://punctual.dev/problems/{}", code.replace('_', "-"));
+        Self { r#type, title, status: status.as_u16(), code, detail: detail.into(), hint: None }
     }
 
     pub(crate) fn not_found(detail: impl Into<String>) -> Self {
@@ -69,6 +74,10 @@ impl IntoResponse for Problem {
         let body =
             serde_json::to_vec(&self).expect("invariant: a problem is plain data, which JSON can hold");
         let status = StatusCode::from_u16(self.status).expect("invariant: it was made of a status");
-        (status, [(CONTENT_TYPE, "application/problem+json")], body).into_response()
+        let mut response = (status, [(CONTENT_TYPE, "application/problem+json")], body).into_response();
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
     }
 }

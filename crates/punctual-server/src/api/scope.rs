@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use punctual::{
     JobId, JobRecord, Payload,
+    job::Filter,
     store::{BoardAct, DocOp, Lease, LockOp, QueueOp, Reserve, ToolOp},
     topic::TOPICS_QUEUE,
 };
 
 use super::{Api, Problem};
 use crate::{
-    gate::{Caller, Right},
+    gate::{Caller, Refusal, Right},
     token,
 };
 
@@ -93,6 +94,16 @@ impl Scope {
         self.0.as_ref().is_some_and(|caller| caller.payloads_hidden)
     }
 
+    /// Checks that a filter does not look into payloads that are hidden from the caller.
+    pub(super) fn filter(&self, filter: &Filter) -> Result<(), Problem> {
+        if self.hides_payloads() && filter.reads_payloads() {
+            return Err(
+                Refusal::hidden("the filter looks into payloads, which are hidden from this token").into()
+            );
+        }
+        Ok(())
+    }
+
     /// Checks a step on a queue.
     pub(super) fn queue(&self, name: &str, op: &QueueOp) -> Result<(), Problem> {
         let right = match op {
@@ -103,9 +114,14 @@ impl Scope {
         self.may(right, Some(name))
     }
 
-    /// Checks a step on documents. Those of tokens are for admins. A schedule can be read by a caller that knows its name:
-    /// the run of a tick enqueues the next one.
+    /// Checks a step on documents. Those of tokens are for admins. A schedule, which has a payload, can be read by a caller
+    /// that knows its name: the run of a tick enqueues the next one.
     pub(super) fn doc(&self, op: &DocOp) -> Result<(), Problem> {
+        if self.hides_payloads() {
+            return Err(
+                Refusal::hidden("documents can have payloads, which are hidden from this token").into()
+            );
+        }
         if matches!(op, DocOp::Get { key } if key.starts_with(SCHEDULES)) {
             return Ok(());
         }

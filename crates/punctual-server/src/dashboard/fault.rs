@@ -23,6 +23,8 @@ pub(super) enum Fault {
     Method,
     ReadOnly,
     CrossSite,
+    /// A filter that looks into payloads, of a caller that must not see them.
+    Hidden,
     TooLarge,
     /// A field that cannot be read: what is wrong, and what to write.
     Form(String, String),
@@ -72,7 +74,7 @@ impl Fault {
         match self {
             Self::NoPage | Self::NoJob(_) | Self::NoQueue(_) => StatusCode::NOT_FOUND,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
-            Self::ReadOnly | Self::CrossSite => StatusCode::FORBIDDEN,
+            Self::ReadOnly | Self::CrossSite | Self::Hidden => StatusCode::FORBIDDEN,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Form(..) => StatusCode::BAD_REQUEST,
             Self::Template => StatusCode::INTERNAL_SERVER_ERROR,
@@ -129,6 +131,11 @@ impl Fault {
                 "Refused",
                 "The request came from another site, or from a program that does not say where it comes from. Nothing was changed.".into(),
                 "Use the buttons of this dashboard. A proxy must pass on the headers Host and Origin.".into(),
+            ),
+            Self::Hidden => (
+                "Refused",
+                "The filter looks into payloads, which are hidden from this token.".into(),
+                "Remove the terms that begin with payload, or use a token that shows payloads.".into(),
             ),
             Self::TooLarge => (
                 "Too much at once",

@@ -8,8 +8,10 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use punctual::job::Filter;
 
-use super::{Board, fault::Fault};
+use super::{Board, fault::Fault, fields::Fields};
+use crate::gate::Caller;
 
 /// The headers of every answer.
 const HEADERS: [(HeaderName, &str); 3] = [
@@ -23,7 +25,12 @@ const HEADERS: [(HeaderName, &str); 3] = [
 
 /// Refuses changes that are not allowed, renders faults, and sets the headers.
 pub(super) async fn guard(State(board): State<Arc<Board>>, request: Request, next: Next) -> Response {
-    let mut response = match check(&board, request.method(), request.uri(), request.headers()) {
+    let is_blind = request.extensions().get::<Caller>().is_some_and(|caller| caller.payloads_hidden);
+    let checked = match request.uri() {
+        uri if is_blind && looks_into_payloads(uri) => Err(Fault::Hidden),
+        uri => check(&board, request.method(), uri, request.headers()),
+    };
+    let mut response = match checked {
         Ok(()) => next.run(request).await,
         Err(fault) => fault.into_response(),
     };
@@ -46,6 +53,11 @@ pub(super) fn dress(mut response: Response) -> Response {
 /// As [`dress`], for a layer.
 pub(super) async fn dressed(response: Response) -> Response {
     dress(response)
+}
+
+/// Whether the filter of a page looks into payloads.
+fn looks_into_payloads(uri: &Uri) -> bool {
+    Filter::parse(Fields::of_query(uri).get("filter")).is_ok_and(|filter| filter.reads_payloads())
 }
 
 /// Every request that is not a read is a change.

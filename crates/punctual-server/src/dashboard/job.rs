@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use askama::Template;
 use axum::{
+    Extension,
     extract::{Path, State as Shared},
     http::Uri,
     response::Response,
@@ -29,6 +30,7 @@ use super::{
     text::{Moment, backoff, span},
     why,
 };
+use crate::gate::Caller;
 
 /// A failed attempt.
 struct Attempt {
@@ -91,13 +93,15 @@ struct Page {
 pub(super) async fn page(
     Shared(board): Shared<Arc<Board>>,
     Path(id): Path<String>,
+    caller: Option<Extension<Caller>>,
     uri: Uri,
 ) -> Result<Response, Fault> {
     let Ok(whole) = id.parse() else { return Err(Fault::NoJob(id)) };
     let Some(job) = board.client.get(whole).await? else { return Err(Fault::NoJob(id)) };
     let handle = board.client.queue(&job.queue);
     let (queue, now) = try_join!(handle.show(), board.client.store().now())?;
-    let (links, hide) = (&board.links, board.options.hide_payloads);
+    let is_hidden = caller.is_some_and(|Extension(caller)| caller.payloads_hidden);
+    let (links, hide) = (&board.links, is_hidden || board.options.hide_payloads);
     let flash = Flash::of(&Fields::of_query(&uri), links);
     html(&Page {
         frame: Frame::new(&board, Here::Jobs, format!("{} {}", job.kind, job.id.short())).with(flash),

@@ -66,6 +66,11 @@ impl Refusal {
         Self::new(StatusCode::FORBIDDEN, "forbidden", message, hint)
     }
 
+    /// Of a caller from which payloads are hidden.
+    pub(crate) fn hidden(message: &'static str) -> Self {
+        Self::forbidden(message, "use a token that shows payloads")
+    }
+
     pub(super) fn cross_site() -> Self {
         Self::new(
             StatusCode::FORBIDDEN,

@@ -191,6 +191,18 @@ impl Filter {
         self.narrowed(Test::queues)
     }
 
+    /// Returns whether a term looks into payloads.
+    ///
+    /// ```
+    /// # use punctual::job::Filter;
+    /// assert!(Filter::parse("state:dead payload.user.id:42")?.reads_payloads());
+    /// assert!(!Filter::parse("kind:payload.email")?.reads_payloads());
+    /// # Ok::<(), punctual::Error>(())
+    /// ```
+    pub fn reads_payloads(&self) -> bool {
+        self.terms.iter().any(|term| matches!(term.test, Test::Payload(..)))
+    }
+
     /// Returns the values that all terms with a finite set have in common. Negated terms have no such set.
     fn narrowed<T: PartialEq>(&self, set: impl Fn(&Test) -> Option<Vec<T>>) -> Option<Vec<T>> {
         let sets = self.terms.iter().filter(|term| !term.negated).filter_map(|term| set(&term.test));

@@ -28,6 +28,7 @@ use super::{
         ExtendBody, ExtendReply, GetBody, HolderBody, IdentityReply, JobReply, JobsReply, ListBody,
         NewJobView, Nothing, NowReply, PageBody, QueueCallBody, QueuesBody, QueuesReply, ReserveBody,
         SettleBody, SettleReply, SettlementView, StoreReply, SweepBody, TakeBody, WAIT_MAX, WaitBody,
+        WaitReply,
     },
 };
 use crate::core::{
@@ -65,8 +66,8 @@ impl HttpStore {
     /// `https://:TOKEN@HOST`.
     ///
     /// # Errors
-    /// `Invalid` for an address that cannot be parsed, `Unavailable` if nothing answers there, `Unauthenticated` if the
-    /// server needs another token, `Unsupported` if it is no server of punctual.
+    /// `Invalid` for an address that cannot be parsed, `Unavailable` if nothing answers there, `Unsupported` if it
+    /// is no server of punctual or needs another token.
     pub async fn open(url: &str) -> Result<Self> {
         let link = Link::open(url)?;
         let reply: StoreReply = link.call("store", &Nothing {}, CALL_MAX).await?;
@@ -78,12 +79,18 @@ impl HttpStore {
     }
 
     async fn send(&self, call: CallId, jobs: &[NewJob], partial: bool) -> Result<Vec<Option<Enqueued>>> {
+        let n = jobs.len();
         let jobs = jobs.iter().map(NewJobView::new).collect();
         let body =
             EnqueueBody { instance: Some(call.instance.into()), call: Some(call.number), partial, jobs };
         let reply: EnqueueReply = self.call("enqueue", &body).await?;
         self.shard.store(reply.shard, Ordering::Relaxed);
-        Ok(reply.results)
+        self.whole("enqueue", reply.results, n)
+    }
+
+    /// Checks that an answer has a result for each item of its call.
+    fn whole<T>(&self, name: &str, results: Vec<T>, n: usize) -> Result<Vec<T>> {
+        if results.len() == n { Ok(results) } else { Err(self.link.odd(name)) }
     }
 }
 
@@ -138,7 +145,8 @@ impl Store for HttpStore {
     fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
         Box::pin(async move {
             let body = ExtendBody { leases: beats.iter().collect::<Vec<_>>() };
-            Ok(self.call::<ExtendReply>("extend", &body).await?.results)
+            let reply: ExtendReply = self.call("extend", &body).await?;
+            self.whole("extend", reply.results, beats.len())
         })
     }
 
@@ -151,7 +159,8 @@ impl Store for HttpStore {
             let settle = batch.iter().map(SettlementView::from).collect();
             let body = SettleBody { settle, then: then.map(ReserveBody::from) };
             let reply: SettleReply<JobRecord> = self.call("settle", &body).await?;
-            Ok((reply.results.into_iter().map(Settled::from).collect(), reply.batch.map(Batch::from)))
+            let settled = self.whole("settle", reply.results, batch.len())?;
+            Ok((settled.into_iter().map(Settled::from).collect(), reply.batch.map(Batch::from)))
         })
     }
 
@@ -165,7 +174,7 @@ impl Store for HttpStore {
         Box::pin(async move {
             let at_most = at_most.min(WAIT_MAX);
             let body = WaitBody { queues: queues.to_vec(), at_most };
-            self.link.call::<Nothing>("wait", &body, at_most + CALL_MAX).await?;
+            self.link.call::<WaitReply>("wait", &body, at_most + CALL_MAX).await?;
             Ok(())
         })
     }
@@ -201,7 +210,8 @@ impl Store for HttpStore {
         Box::pin(async move {
             let body = ActBody { targets: targets.to_vec(), action: ActionView::from(action) };
             let reply: ActReply = self.call("act", &body).await?;
-            Ok(reply.results.into_iter().map(Acted::from).collect())
+            let acted = self.whole("act", reply.results, targets.len())?;
+            Ok(acted.into_iter().map(Acted::from).collect())
         })
     }
 

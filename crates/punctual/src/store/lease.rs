@@ -48,7 +48,7 @@ const fn batch_max() -> usize {
 pub struct Reserve {
     /// The call, for repetition (S3).
     pub call: CallId,
-    /// The name of the worker, for people.
+    /// The name of the worker, for people: at most 255 bytes without NUL.
     pub worker: String,
     /// The queues, at most 64. First each in turn gets up to its share. Then, while fewer than `n` jobs are found,
     /// each in turn gets what is left. Neither exceeds its `at_most`. `strict` gives each queue a share of `n`;
@@ -71,6 +71,9 @@ impl Reserve {
     /// `Invalid` if one is broken.
     pub fn check(&self) -> Result<()> {
         check_batch("jobs to reserve", self.n)?;
+        if !self.worker.is_empty() {
+            check_name("worker name", &self.worker)?;
+        }
         if QUEUES_PER_RESERVE_MAX < self.queues.len() {
             let n = self.queues.len();
             return Err(Error::invalid(format!(

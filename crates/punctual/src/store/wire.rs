@@ -21,13 +21,49 @@ pub use self::{
     read::{
         CountBody, DoctorReply, EnqueueBody, EnqueueReply, GetBody, HolderBody, IdentityReply, JobReply,
         JobsReply, ListBody, Nothing, NowReply, PageBody, QueueCallBody, QueuesBody, QueuesReply, StoreReply,
-        SweepBody, WAIT_MAX, WaitBody,
+        SweepBody, WAIT_MAX, WaitBody, WaitReply,
     },
     view::JobView,
 };
 
+use std::{fmt, marker::PhantomData};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, SeqAccess, Visitor},
+};
+
 use super::CallId;
-use crate::core::error::{Error, Result};
+use crate::core::{
+    error::{Error, Result},
+    limits::BATCH_MAX,
+};
+
+/// Reads a list of at most 1,000 items. It stops at the first one over the limit, however many follow.
+fn items<'de, D: Deserializer<'de>, T: Deserialize<'de>>(d: D) -> Result<Vec<T>, D::Error> {
+    struct Items<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Items<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a list of at most {BATCH_MAX} items")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<T>, A::Error> {
+            let mut items = Vec::new();
+            while let Some(item) = seq.next_element()? {
+                if items.len() == BATCH_MAX {
+                    return Err(A::Error::invalid_length(BATCH_MAX + 1, &self));
+                }
+                items.push(item);
+            }
+            Ok(items)
+        }
+    }
+
+    d.deserialize_seq(Items(PhantomData))
+}
 
 /// Returns the number of a call; `None` if the caller gave none.
 fn number(instance: Option<u128>, call: Option<u64>) -> Result<Option<CallId>> {

@@ -116,7 +116,7 @@ async fn the_rest_of_a_call_is_stored_in_a_shard_that_has_a_part_of_it() {
     let mut keyed = None;
     for n in 0.. {
         let [job, again] =
-            [(); 2].map(|()| NewJob { unique: Some(Unique::key(&format!("key {n}"))), ..job(in_shard(3)) });
+            [(); 2].map(|()| NewJob { unique: Some(Unique::key(format!("key {n}"))), ..job(in_shard(3)) });
         let answers = store.enqueue(CallId { instance: 1, number: n + 1 }, &[job]).await.unwrap();
         let id = answers[0].id().unwrap();
         if id.shard() == 3 {

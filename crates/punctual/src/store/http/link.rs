@@ -13,6 +13,8 @@ use crate::core::error::{Error, ErrorKind, Result};
 
 /// Longest time to connect.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// Longest time that a connection is kept without a call. Servers close theirs after a minute.
+const IDLE_MAX: Duration = Duration::from_secs(30);
 /// Largest answer: a thousand jobs with everything that they can carry beside 4 MiB of payloads.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Largest file with a token or with certificates.
@@ -58,10 +60,9 @@ impl Link {
                 "token_file" if token.is_some() => return Err(wrong("it has two tokens")),
                 "token_file" => token = Some(read(&value)?.trim().to_owned()),
                 "ca" => ca = Some(read(&value)?),
-                other => {
-                    let shown: String = other.chars().take(32).collect();
-                    return Err(wrong(&format!("{shown:?} is none of its options")));
-                }
+                // A longer one can be a token.
+                other if 16 < other.len() => return Err(wrong("it has an option that none has")),
+                other => return Err(wrong(&format!("{other:?} is none of its options"))),
             }
         }
         base.set_query(None);
@@ -193,7 +194,8 @@ fn client(token: Option<&str>, ca: Option<&str>, is_here: bool) -> Result<Client
         .user_agent(concat!("punctual/", env!("CARGO_PKG_VERSION")))
         .default_headers(headers)
         .redirect(Policy::none())
-        .connect_timeout(CONNECT_MAX);
+        .connect_timeout(CONNECT_MAX)
+        .pool_idle_timeout(IDLE_MAX);
     let builder = if is_here { builder.no_proxy() } else { builder };
     let builder = match ca {
         Some(ca) => builder.tls_certs_merge(Certificate::from_pem_bundle(ca.as_bytes()).map_err(failed)?),

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
+    items,
     line::split,
     record::{payload, present},
     view::{PayloadView, exact},
@@ -140,7 +141,8 @@ impl<'a> From<&'a Action> for ActionView<'a> {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ActBody<A> {
-    /// The jobs: `{"id": …}` or `{"key": {…}}`, with a `guard` if they must not have moved on.
+    /// The jobs: `{"id": …}` or `{"key": {…}}`, with a `guard` if they must not have moved on. At most 1,000.
+    #[serde(deserialize_with = "items")]
     pub targets: Vec<Target>,
     /// What to do with each of them.
     pub action: A,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
+    items,
     line::split,
     record::{payload, present},
     view::{JobView, ResultView, exact},
@@ -173,7 +174,8 @@ impl From<BatchBody<JobRecord>> for Batch {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExtendBody<B> {
-    /// The leases, with what their runs report.
+    /// The leases, with what their runs report: at most 1,000.
+    #[serde(deserialize_with = "items", bound(deserialize = "B: Deserialize<'de>"))]
     pub leases: Vec<B>,
 }
 
@@ -348,7 +350,8 @@ impl<'a> From<&'a Settlement> for SettlementView<'a> {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SettleBody<S> {
-    /// The leases to end, in order.
+    /// The leases to end, in order: at most 1,000.
+    #[serde(deserialize_with = "items", bound(deserialize = "S: Deserialize<'de>"))]
     pub settle: Vec<S>,
     /// What to reserve then, in the same step.
     #[serde(default, skip_serializing_if = "Option::is_none")]

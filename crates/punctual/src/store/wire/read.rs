@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::items;
 use crate::{
     core::{
         error::Result,
@@ -34,6 +35,7 @@ pub struct EnqueueBody<J> {
     #[serde(default)]
     pub partial: bool,
     /// The jobs, at most 1,000.
+    #[serde(deserialize_with = "items", bound(deserialize = "J: Deserialize<'de>"))]
     pub jobs: Vec<J>,
 }
 
@@ -64,12 +66,17 @@ pub const WAIT_MAX: Duration = Duration::from_secs(25);
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WaitBody {
-    /// Queues, or the other names that [`Store::wait`](crate::store::Store::wait) knows.
+    /// Queues, or the other names that [`Store::wait`](crate::store::Store::wait) knows: at most 1,000.
+    #[serde(deserialize_with = "items")]
     pub queues: Vec<String>,
     /// The longest wait in milliseconds. The server returns after [`WAIT_MAX`] at the latest.
     #[serde(with = "ms", rename = "at_most_ms")]
     pub at_most: Duration,
 }
+
+/// The answer to a wait. It does not say why the wait ended.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct WaitReply {}
 
 /// The body of a get.
 #[derive(Debug, Serialize, Deserialize)]

@@ -1,0 +1,296 @@
+//! Each call with each body that changes what it needs, for each token.
+
+use punctual_server::token::Role::{self, Admin, Operate, Read};
+use serde_json::{Value, json};
+
+use crate::site::{CALLS, Jobs, Site, Tokens};
+
+/// What a call is about.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum About {
+    /// One queue, or nothing of the store: a token for this queue suffices.
+    Queue,
+    Store,
+}
+use About::{Queue, Store};
+
+type Row = (&'static str, Value, Role, About);
+
+/// The calls on one queue and its jobs.
+fn of_queue(of: Jobs) -> Vec<Row> {
+    let name = of.queue;
+    let mut rows = vec![
+        ("count", json!({"queue": name}), Read, Queue),
+        ("wait", json!({"queues": [name], "at_most_ms": 0}), Read, Queue),
+        ("get", json!({"id": of.waiting}), Read, Queue),
+        ("holder", json!({"key": of.key()}), Read, Queue),
+        ("take", json!({"queue": name, "max": 1}), Operate, Queue),
+        ("extend", json!({"leases": [of.lease()]}), Operate, Queue),
+    ];
+    for op in [
+        ("show", json!("show"), Read),
+        ("pause", json!({"pause": {"by": "x", "reason": "y"}}), Operate),
+        ("resume", json!("resume"), Operate),
+        ("open", json!({"open": {"group": null}}), Operate),
+        ("set", json!({"set": {"max_jobs": 7}}), Admin),
+        ("replace", json!({"replace": {"seen": {}, "new": {"max_jobs": 7}}}), Admin),
+        ("purge", json!({"purge": 1}), Admin),
+    ] {
+        rows.push(("queue", json!({"name": name, "op": op.1}), op.2, Queue));
+    }
+    for body in [
+        json!({"jobs": [{"kind": "k", "queue": name}]}),
+        json!({"jobs": [{"kind": "k", "queue": name}], "partial": true}),
+        json!({"jobs": [{"kind": "k", "queue": name}], "instance": "a1", "call": 1}),
+        json!({"jobs": [{"kind": "k", "queue": name}], "instance": "a1", "call": 1, "partial": true}),
+    ] {
+        rows.push(("enqueue", body, Operate, Queue));
+    }
+    for body in [
+        json!({"queues": [name], "max": 1}),
+        json!({"queues": [{"queue": name}], "max": 1}),
+        json!({"queues": [name], "max": 1, "instance": "a1", "call": 1}),
+    ] {
+        rows.push(("reserve", body, Operate, Queue));
+    }
+    for verdict in [
+        json!({"verdict": "ack"}),
+        json!({"verdict": "ack", "result": 1}),
+        json!({"verdict": "retry", "error": "x"}),
+        json!({"verdict": "retry", "error": "x", "after_ms": 1}),
+        json!({"verdict": "retry_after", "error": "x", "after_ms": 1}),
+        json!({"verdict": "snooze", "after_ms": 1_000}),
+        json!({"verdict": "release"}),
+        json!({"verdict": "cancel"}),
+        json!({"verdict": "dead", "error": "x"}),
+    ] {
+        rows.push(("settle", json!({"settle": [of.settlement(&verdict)]}), Operate, Queue));
+    }
+    let then = json!({"queues": [name], "max": 1});
+    rows.push(("settle", json!({"settle": [], "then": then}), Operate, Queue));
+    rows
+}
+
+/// The calls on everything.
+fn of_store(of: Jobs, tokens: &Tokens) -> Vec<Row> {
+    let mut rows = vec![
+        ("store", json!({}), Read, Queue),
+        ("identity", json!({}), Read, Queue),
+        ("now", json!({}), Read, Queue),
+        ("count", json!({}), Read, Store),
+        ("list", json!({"limit": 10}), Read, Store),
+        ("list", json!({"limit": 10, "filter": "queue:mail"}), Read, Store),
+        ("upcoming", json!({"queue": null, "bucket_ms": 1_000, "buckets": 3}), Read, Store),
+        ("upcoming", json!({"queue": "mail", "bucket_ms": 1_000, "buckets": 3}), Read, Store),
+        ("queues", json!({}), Read, Store),
+        ("doctor", json!({}), Read, Store),
+        // Upkeep is a part of each worker.
+        ("sweep", json!({"limit": 10}), Operate, Queue),
+        ("audit", json!({}), Read, Store),
+        ("audit", json!({"repair": false}), Read, Store),
+        ("audit", json!({"repair": true}), Admin, Store),
+    ];
+    for action in [
+        json!({"action": "cancel"}),
+        json!({"action": "reschedule", "delay_ms": 5}),
+        json!({"action": "reschedule", "run_at_ms": 5}),
+        json!({"action": "reschedule", "by_ms": 5}),
+        json!({"action": "run_now"}),
+        json!({"action": "reprioritise", "priority": "high"}),
+        json!({"action": "edit", "payload": 1}),
+        json!({"action": "retry"}),
+        json!({"action": "delete"}),
+    ] {
+        rows.push(("act", json!({"targets": [{"id": of.waiting}], "action": action}), Operate, Store));
+    }
+    let by_key = json!({"targets": [{"key": of.key()}], "action": {"action": "cancel"}});
+    rows.push(("act", by_key, Operate, Store));
+    let put = |key: &str| json!({"put": {"key": key, "precondition": "always", "value": "2"}});
+    let remove = |key: &str| json!({"remove": {"key": key, "precondition": "always"}});
+    let get = |key: &str| json!({"get": {"key": key}});
+    let list =
+        |prefix: &str, after: Option<&str>| json!({"list": {"prefix": prefix, "after": after, "limit": 10}});
+    for (op, needs) in [
+        (get("note"), Read),
+        (list("note", None), Read),
+        (list("u", None), Read),
+        (put("note"), Admin),
+        (put("new"), Admin),
+        (remove("note"), Admin),
+        (get(&tokens.document), Admin),
+        (get("token/"), Admin),
+        (put("token/00000000"), Admin),
+        (remove(&tokens.document), Admin),
+        (list("", None), Admin),
+        (list("", Some("token/")), Admin),
+        (list("", Some("u")), Admin),
+        (list("t", None), Admin),
+        (list("token", Some("token.")), Admin),
+        (list("token/", None), Admin),
+        (list(&tokens.document, None), Admin),
+    ] {
+        rows.push(("doc", op, needs, Store));
+    }
+    // The run of a tick reads its schedule.
+    rows.push(("doc", get("schedule/x"), Read, Queue));
+    rows.push(("doc", list("schedule/", None), Read, Store));
+    rows.push(("doc", put("schedule/x"), Admin, Store));
+    rows.push(("doc", remove("schedule/x"), Admin, Store));
+    let board = |act: Value| json!({"board": {"name": "b", "window": null, "act": act}});
+    let gcra = json!({"gcra": {"max": 1, "period_ms": 60_000, "burst": 1}});
+    let log = json!({"log": {"max": 1, "period_ms": 60_000, "counts_refused": true}});
+    for (op, needs) in [
+        (json!({"limit": {"name": "x", "key": "y", "cost": 1, "rule": gcra}}), Operate),
+        (json!({"limit": {"name": "x", "key": "y", "cost": 1, "rule": log}}), Operate),
+        (json!({"lock": {"show": {"name": "l"}}}), Read),
+        (json!({"lock": {"list": {"limit": 10}}}), Read),
+        (json!({"lock": {"acquire": {"name": "m", "owner": "1", "lease_ms": 60_000}}}), Operate),
+        (json!({"lock": {"extend": {"name": "l", "owner": "1", "lease_ms": 90_000}}}), Operate),
+        (json!({"lock": {"release": {"name": "l", "owner": "1"}}}), Operate),
+        (json!({"lock": {"release": {"name": "l"}}}), Operate),
+        (board(json!({"rank": {"member": "ana"}})), Read),
+        (board(json!({"top": {"n": 3}})), Read),
+        (board(json!({"around": {"member": "ana", "n": 1}})), Read),
+        (board(json!("size")), Read),
+        (board(json!({"add": {"member": "bo", "by": 1, "members_max": 10}})), Operate),
+        (board(json!({"add_all": {"members": [["bo", 1]], "members_max": 10}})), Operate),
+        (board(json!({"set": {"member": "ana", "score": 1, "members_max": 10}})), Operate),
+        (board(json!({"remove": {"member": "ana"}})), Operate),
+    ] {
+        rows.push(("tool", op, needs, Store));
+    }
+    rows
+}
+
+/// All of them, for the queue `mail`. Sites are alike, so that the ids of one are those of another.
+fn rows(site: &Site) -> Vec<Row> {
+    of_queue(site.mail).into_iter().chain(of_store(site.mail, &site.tokens)).collect()
+}
+
+/// Makes the call of a row at a site of its own, and returns whether it was allowed.
+///
+/// What was refused, and what only looks, must have changed nothing.
+async fn is_allowed(site: &Site, row: usize, token: &str) -> bool {
+    let (call, body, needs, _) = rows(site).swap_remove(row);
+    let before = site.everything().await;
+    let answer = site.call(token, call, &body).await;
+    assert!(answer.status == 200 || answer.is(403, "forbidden"), "{call} {body}: {answer:?}");
+    if answer.status == 403 || needs == Read {
+        assert!(before == site.everything().await, "{call} {body} changed something");
+    }
+    // A limiter cannot be read without a step on it.
+    if answer.status == 403 && body["limit"].is_object() {
+        let again = site.call(&site.tokens.operate, call, &body).await;
+        assert!(again.status == 403 || again.text.contains("allowed"), "{again:?}");
+    }
+    answer.status == 200
+}
+
+#[tokio::test]
+async fn each_call_needs_a_role() {
+    let n = rows(&Site::new().await).len();
+    for row in 0..n {
+        for role in Role::ALL {
+            let site = Site::new().await;
+            let tokens = &site.tokens;
+            let token = [&tokens.read, &tokens.operate, &tokens.admin][role as usize];
+            let (call, body, needs, _) = rows(&site).swap_remove(row);
+            assert_eq!(is_allowed(&site, row, token).await, needs <= role, "{call} {body} as {role}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_token_for_a_queue_is_for_that_queue() {
+    let n = rows(&Site::new().await).len();
+    for row in 0..n {
+        for role in Role::ALL {
+            let site = Site::new().await;
+            let tokens = &site.tokens;
+            let token = [&tokens.mail_read, &tokens.mail_operate, &tokens.mail_admin][role as usize];
+            let (call, body, needs, about) = rows(&site).swap_remove(row);
+            let expected = needs <= role && about == Queue;
+            assert_eq!(is_allowed(&site, row, token).await, expected, "{call} {body} as {role} of mail");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_token_for_a_queue_reaches_no_other() {
+    let n = of_queue(Site::new().await.sms).len();
+    for row in 0..n {
+        let site = Site::new().await;
+        let (call, body, ..) = of_queue(site.sms).swap_remove(row);
+        let before = site.everything().await;
+        let answer = site.call(&site.tokens.mail_admin, call, &body).await;
+        // A job of another queue is not there.
+        let is_hidden = call == "get" && answer.status == 200 && answer.json()["job"].is_null();
+        assert!(is_hidden || answer.is(403, "forbidden"), "{call} {body}: {answer:?}");
+        assert!(before == site.everything().await, "{call} {body} changed something");
+    }
+}
+
+#[tokio::test]
+async fn a_batch_is_refused_if_a_part_of_it_is() {
+    let site = Site::new().await;
+    let (mail, sms) = (site.mail, site.sms);
+    let ack = json!({"verdict": "ack"});
+    let before = site.everything().await;
+    for (call, body) in [
+        ("enqueue", json!({"jobs": [{"kind": "k", "queue": "mail"}, {"kind": "k", "queue": "sms"}]})),
+        ("enqueue", json!({"jobs": [{"kind": "k", "queue": "mail"}, {"kind": "k"}]})),
+        ("reserve", json!({"queues": ["mail", "sms"], "max": 2})),
+        ("reserve", json!({"queues": ["mail", {"queue": "sms"}], "max": 2})),
+        ("extend", json!({"leases": [mail.lease(), sms.lease()]})),
+        ("settle", json!({"settle": [mail.settlement(&ack), sms.settlement(&ack)]})),
+        ("settle", json!({"settle": [mail.settlement(&ack)], "then": {"queues": ["sms"], "max": 1}})),
+        ("wait", json!({"queues": ["mail", "sms"], "at_most_ms": 0})),
+    ] {
+        let answer = site.call(&site.tokens.mail_admin, call, &body).await;
+        assert!(answer.is(403, "forbidden"), "{call} {body}: {answer:?}");
+        assert!(before == site.everything().await, "{call} {body} changed something");
+    }
+}
+
+#[tokio::test]
+async fn a_repeated_reserve_shows_no_job_of_another_queue() {
+    let site = Site::new().await;
+    let body = json!({"queues": ["sms"], "max": 1, "instance": "a1", "call": 1});
+    let reserved = site.call(&site.tokens.operate, "reserve", &body).await.json();
+    assert_eq!(reserved["jobs"].as_array().unwrap().len(), 1);
+    // The store answers with the jobs of the call, whatever the queues are now.
+    for body in [
+        json!({"queues": ["mail"], "max": 1, "instance": "a1", "call": 1}),
+        json!({"settle": [], "then": {"queues": ["mail"], "max": 1, "instance": "a1", "call": 1}}),
+    ] {
+        let call = if body.get("then").is_some() { "settle" } else { "reserve" };
+        let answer = site.call(&site.tokens.mail_operate, call, &body).await;
+        assert_eq!(answer.status, 200);
+        assert!(!answer.text.contains("sms"), "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_read_only_server_refuses_every_change() {
+    let n = rows(&Site::new().await).len();
+    for row in 0..n {
+        let site = Site::read_only().await;
+        let (call, body, needs, _) = rows(&site).swap_remove(row);
+        assert_eq!(is_allowed(&site, row, &site.tokens.admin).await, needs == Read, "{call} {body}");
+    }
+}
+
+#[tokio::test]
+async fn every_call_is_in_the_table_and_none_is_open() {
+    let site = Site::new().await;
+    let rows = rows(&site);
+    for call in CALLS {
+        assert!(rows.iter().any(|row| row.0 == call), "{call}");
+    }
+    let before = site.everything().await;
+    for (call, body, ..) in rows {
+        let answer = site.call("", call, &body).await;
+        assert!(answer.is(401, "unauthenticated"), "{call}: {answer:?}");
+    }
+    assert!(before == site.everything().await);
+}

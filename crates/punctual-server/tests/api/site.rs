@@ -1,0 +1,288 @@
+//! A server in front of a store in memory, and requests to it.
+
+use std::net::SocketAddr;
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    extract::ConnectInfo,
+    http::{Method, Request, header::CONTENT_TYPE},
+};
+use punctual::{
+    CancellationToken, Client, JobId, NewJob, Payload, Unique,
+    job::Filter,
+    store::{
+        BoardAct, BoardOp, CallId, DocOp, Lease, List, LockOp, Precondition, QueueOp, QueueRequest, Reserve,
+        ToolOp,
+    },
+    testing::TestQueue,
+};
+use punctual_server::{
+    DashboardOptions, Server,
+    token::{self, NewToken, Payloads, RANDOM_BYTES, Role},
+};
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+/// Every call.
+pub(crate) const CALLS: [&str; 22] = [
+    "store", "identity", "now", "enqueue", "reserve", "extend", "settle", "take", "wait", "get", "holder",
+    "list", "count", "upcoming", "act", "queue", "queues", "doc", "tool", "sweep", "audit", "doctor",
+];
+
+/// The codes of problems. The list is closed.
+const CODES: [&str; 20] = [
+    "not_found",
+    "queue_unknown",
+    "wrong_state",
+    "unique_conflict",
+    "version_mismatch",
+    "lease_lost",
+    "conflict",
+    "invalid",
+    "unsupported",
+    "outdated",
+    "payload_too_large",
+    "unauthenticated",
+    "forbidden",
+    "rate_limited",
+    "overloaded",
+    "store_unavailable",
+    "store_full",
+    "corrupt",
+    "unknown_outcome",
+    "timed_out",
+];
+
+/// A payload that no answer to some callers may contain.
+pub(crate) const SECRET: &str = "hunter2";
+
+/// A server and its store. The queues `mail` and `sms` have a waiting and a running job each.
+pub(crate) struct Site {
+    pub(crate) t: TestQueue,
+    pub(crate) stop: CancellationToken,
+    pub(crate) mail: Jobs,
+    pub(crate) sms: Jobs,
+    pub(crate) tokens: Tokens,
+    router: Router,
+}
+
+/// The jobs of a queue.
+#[derive(Clone, Copy)]
+pub(crate) struct Jobs {
+    pub(crate) queue: &'static str,
+    /// It holds the unique key `key`.
+    pub(crate) waiting: JobId,
+    pub(crate) running: Lease,
+}
+
+/// Tokens, by what they are for.
+#[derive(Clone)]
+pub(crate) struct Tokens {
+    pub(crate) read: String,
+    pub(crate) operate: String,
+    pub(crate) admin: String,
+    pub(crate) mail_read: String,
+    pub(crate) mail_operate: String,
+    pub(crate) mail_admin: String,
+    /// For the whole store, without payloads.
+    pub(crate) blind: String,
+    /// For the queue `mail`, without payloads.
+    pub(crate) mail_blind: String,
+    /// The key of the document of a token.
+    pub(crate) document: String,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|e| panic!("{}: {e}", self.text))
+    }
+
+    pub(crate) fn code(&self) -> String {
+        self.json()["code"].as_str().unwrap_or_else(|| panic!("no code: {}", self.text)).to_owned()
+    }
+
+    pub(crate) fn is(&self, status: u16, code: &str) -> bool {
+        self.status == status && self.code() == code
+    }
+}
+
+impl Site {
+    pub(crate) async fn new() -> Self {
+        Self::with(DashboardOptions::default()).await
+    }
+
+    pub(crate) async fn read_only() -> Self {
+        Self::with(DashboardOptions { read_only: true, ..DashboardOptions::default() }).await
+    }
+
+    async fn with(options: DashboardOptions) -> Self {
+        let t = TestQueue::new();
+        let tokens = tokens(&t.client).await;
+        let (mail, sms) = (jobs(&t.client, "mail", 1).await, jobs(&t.client, "sms", 2).await);
+        let doc = DocOp::Put { key: "note".into(), precondition: Precondition::Always, value: b"1".to_vec() };
+        t.client.store().doc(&doc).await.unwrap();
+        let lock = LockOp::Acquire { name: "l".into(), owner: 1, lease: std::time::Duration::from_mins(1) };
+        t.client.store().tool(&ToolOp::Lock(lock)).await.unwrap();
+        let act = BoardAct::Set { member: "ana".into(), score: 5, members_max: 10 };
+        let board = BoardOp { name: "b".into(), window: None, act };
+        t.client.store().tool(&ToolOp::Board(board)).await.unwrap();
+        let stop = CancellationToken::new();
+        let router = Server::new(&t.client).dashboard(options).router(&stop);
+        Self { t, stop, mail, sms, tokens, router }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.t.client
+    }
+
+    /// Makes a call.
+    pub(crate) async fn call(&self, token: &str, call: &str, body: &Value) -> Answer {
+        self.send(token, call, body.to_string()).await
+    }
+
+    /// Makes a call with any body.
+    pub(crate) async fn send(&self, token: &str, call: &str, body: impl Into<Body>) -> Answer {
+        let request = Request::post(format!("/api/v1/{call}")).body(body.into()).unwrap();
+        self.request(token, request).await
+    }
+
+    /// Sends a request, and checks the form of its answer.
+    pub(crate) async fn request(&self, token: &str, mut request: Request<Body>) -> Answer {
+        let is_of_api = request.uri().path().starts_with("/api");
+        let peer: SocketAddr = "192.0.2.1:50000".parse().unwrap();
+        request.extensions_mut().insert(ConnectInfo(peer));
+        if !token.is_empty() {
+            request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        }
+        let answer = self.router.clone().oneshot(request).await.unwrap();
+        let status = answer.status().as_u16();
+        let retry_after = answer.headers().contains_key("retry-after");
+        let content_type = answer.headers().get(CONTENT_TYPE).map(|value| value.to_str().unwrap().to_owned());
+        let bytes = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+        let answer = Answer { status, text: String::from_utf8(bytes.to_vec()).unwrap() };
+        if !is_of_api {
+            return answer;
+        }
+        if status == 200 {
+            assert_eq!(content_type.as_deref(), Some("application/json"));
+            return answer;
+        }
+        assert_eq!(content_type.as_deref(), Some("application/problem+json"), "{answer:?}");
+        assert!(CODES.contains(&answer.code().as_str()), "{answer:?}");
+        assert!(status < 500 || status == 503, "{answer:?}");
+        assert_eq!(answer.json()["status"], status, "{answer:?}");
+        assert_eq!(retry_after, status == 503, "{answer:?}");
+        for field in ["type", "title", "detail"] {
+            assert!(
+                answer.json()[field].as_str().is_some_and(|text| !text.is_empty()),
+                "{field}: {answer:?}"
+            );
+        }
+        answer
+    }
+
+    pub(crate) async fn get(&self, token: &str, path: &str) -> Answer {
+        self.request(token, Request::builder().method(Method::GET).uri(path).body(Body::empty()).unwrap())
+            .await
+    }
+
+    /// Everything that can be read of the store.
+    pub(crate) async fn everything(&self) -> String {
+        let store = self.client().store();
+        let list = List { filter: Filter::all(), after: None, limit: 1_000 };
+        let jobs = store.list(&list).await.unwrap();
+        let mut queues = Vec::new();
+        for name in store.queues(None).await.unwrap() {
+            queues.push(store.queue(&name, &QueueOp::Show).await.unwrap());
+        }
+        let docs = DocOp::List { prefix: String::new(), after: None, limit: 1_000 };
+        let docs = store.doc(&docs).await.unwrap();
+        let locks = store.tool(&ToolOp::Lock(LockOp::List { limit: 1_000 })).await.unwrap();
+        let board = BoardOp { name: "b".into(), window: None, act: BoardAct::Top { n: 100 } };
+        let board = store.tool(&ToolOp::Board(board)).await.unwrap();
+        format!("{jobs:#?}{queues:#?}{docs:#?}{locks:#?}{board:#?}")
+    }
+}
+
+/// A payload with a secret.
+pub(crate) fn secret() -> Payload {
+    Payload::json(format!(r#"{{"password":"{SECRET}"}}"#))
+}
+
+async fn jobs(client: &Client, queue: &'static str, instance: u64) -> Jobs {
+    let store = client.store();
+    let job = || {
+        let mut job = NewJob::new(client.make_id(), "k", queue, secret());
+        job.headers = [("cookie".to_owned(), SECRET.to_owned())].into();
+        job
+    };
+    let running = job();
+    store.enqueue(CallId { instance, number: 1 }, &[running]).await.unwrap();
+    let want = Reserve {
+        call: CallId { instance, number: 1 },
+        worker: "w".into(),
+        queues: vec![QueueRequest { queue: queue.into(), share: 0, at_most: 1 }],
+        n: 1,
+        lease: None,
+        company: false,
+    };
+    let running = store.reserve(&want).await.unwrap().jobs[0].lease;
+    let waiting = NewJob { unique: Some(Unique::key("key")), ..job() };
+    let waiting = store.enqueue(CallId { instance, number: 2 }, &[waiting]).await.unwrap()[0].id().unwrap();
+    Jobs { queue, waiting, running }
+}
+
+async fn tokens(client: &Client) -> Tokens {
+    let mut seed = 0;
+    let mut document = String::new();
+    let mut make = async |role, queue: Option<&str>, payloads| {
+        seed += 1_u8;
+        let random: [u8; RANDOM_BYTES] = std::array::from_fn(|n| seed.wrapping_mul(31).wrapping_add(n as u8));
+        let queues = queue.map(|queue| vec![queue.to_owned()]);
+        let new = NewToken { queues, payloads, ..NewToken::new("ana", role) };
+        let made = token::make(client, &new, random).await.unwrap();
+        document = format!("token/{}", made.token.id);
+        made.secret.expose().to_owned()
+    };
+    let (shown, hidden) = (Payloads::Shown, Payloads::Hidden);
+    let (read, operate, admin) = (
+        make(Role::Read, None, shown).await,
+        make(Role::Operate, None, shown).await,
+        make(Role::Admin, None, shown).await,
+    );
+    let (mail_read, mail_operate, mail_admin) = (
+        make(Role::Read, Some("mail"), shown).await,
+        make(Role::Operate, Some("mail"), shown).await,
+        make(Role::Admin, Some("mail"), shown).await,
+    );
+    let blind = make(Role::Admin, None, hidden).await;
+    let mail_blind = make(Role::Operate, Some("mail"), hidden).await;
+    Tokens { read, operate, admin, mail_read, mail_operate, mail_admin, blind, mail_blind, document }
+}
+
+impl Jobs {
+    /// The unique key of the waiting job.
+    pub(crate) fn key(&self) -> Value {
+        json!({"kind": "k", "queue": self.queue, "group": null, "concurrency_key": null, "key": "key"})
+    }
+
+    /// The lease of the running job.
+    pub(crate) fn lease(&self) -> Value {
+        json!({"id": self.running.job, "fence": self.running.fence})
+    }
+
+    /// A settlement of it.
+    pub(crate) fn settlement(&self, verdict: &Value) -> Value {
+        let mut settlement = self.lease();
+        settlement.as_object_mut().unwrap().extend(verdict.as_object().unwrap().clone());
+        settlement
+    }
+}
