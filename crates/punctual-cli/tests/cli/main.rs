@@ -33,6 +33,8 @@ mod queue;
 mod redis;
 #[cfg(unix)]
 mod serve;
+#[cfg(unix)]
+mod server_page;
 mod take;
 mod token;
 mod tool;

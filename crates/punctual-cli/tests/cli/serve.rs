@@ -12,15 +12,15 @@ use crate::{
 };
 
 /// A server of a store, and the command line with the server as its store.
-struct Served {
+pub(crate) struct Served {
     behind: Cli,
     front: Cli,
-    url: String,
+    pub(crate) url: String,
     child: Child,
 }
 
 impl Served {
-    fn start(behind: Cli, options: &str) -> Self {
+    pub(crate) fn start(behind: Cli, options: &str) -> Self {
         let options = options.split(' ').filter(|option| !option.is_empty()).map(str::to_owned);
         let args = ["serve", "--listen", "127.0.0.1:0"].map(str::to_owned).into_iter().chain(options);
         let mut child = behind.command(args).stderr(Stdio::piped()).spawn().unwrap();
