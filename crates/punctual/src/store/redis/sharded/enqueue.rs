@@ -200,7 +200,7 @@ impl Calls<'_> {
         let inserted = self.part(kind, todo, now).await?;
         // This layout is outdated, but what was done by it is not done again.
         moved.sort_unstable();
-        self.part(Kind::Recall, moved, now).await?;
+        self.part(Kind::Look, moved, now).await?;
         Ok(inserted.made)
     }
 
@@ -299,8 +299,7 @@ impl Calls<'_> {
         const LOOK: u64 = 0x6c6f_6f6b;
         let is_cut = 1 < self.live.layout.live();
         let epoch = if is_cut { u64::from(self.live.layout.epoch).wrapping_mul(EPOCH) } else { 0 };
-        let look =
-            if matches!(kind, Kind::Look | Kind::Follow | Kind::Part | Kind::Recall) { LOOK } else { 0 };
+        let look = if matches!(kind, Kind::Look | Kind::Follow | Kind::Part) { LOOK } else { 0 };
         CallId { instance: self.call.instance ^ epoch ^ look, ..self.call }
     }
 }

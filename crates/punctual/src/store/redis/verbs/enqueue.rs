@@ -57,8 +57,6 @@ pub(crate) enum Kind {
     /// Inserts them, if jobs of the same group, or else of the same concurrency key, wait or run here. Only one shard
     /// at a time has these (S15).
     Follow,
-    /// Nothing, but reports those that `Part` put here.
-    Recall,
     /// Nothing, but reports whether they could be inserted.
     Check,
     /// Nothing: they break a limit. Only a repetition is answered.
@@ -168,7 +166,6 @@ fn arguments<'a>(shard: &Shard, part: &Part<'a>) -> (Vec<&'a str>, Vec<Vec<u8>>)
         Kind::Refuse => b'b',
         Kind::Look => b'h',
         Kind::Part => b'p',
-        Kind::Recall => b'm',
         Kind::Follow => b'f',
         Kind::Check => b'c',
         Kind::Insert if jobs.iter().all(|(id, _)| ids.insert(*id)) => b'o',

@@ -4,8 +4,8 @@
 --   that the caller knows (0: none), settings for a new queue; then the ids of the jobs, their specs, their rests.
 --   Kind of call: o ordinary, with all its jobs that go here; t the same, but two of its ids are the same; b its jobs
 --     break a limit; h only jobs that are here already; p with some of its jobs that go here, perhaps: others may follow;
---     f the same, but only if jobs of the same concurrency key or group are here; m only jobs that it put here by kind p;
---     c only check whether it would be refused.
+--     f the same, but only if jobs of the same concurrency key or group are here; c only check whether it would be
+--     refused.
 --   Script: '' or three bytes: the number of this script among those of the call (from 0), how many there are, whether
 --     the call was accepted (1: nothing is refused).
 --   Spec, which jobs often share: queue2 flags1 level1; kind of time (a at, i in) ms7; kind of expiry (a, i, or n for
@@ -17,7 +17,7 @@
 --   S id run_at6: the holder was rescheduled
 --   D id state1 version4 cancel1 and its kind as a chunk: a duplicate
 --   F: the queue is full
---   kinds h, f, p and m only: A: it is not here; L: it is not here, but jobs of its key or group are; M: it was not put
+--   kinds h, f and p only: A: it is not here; L: it is not here, but jobs of its key or group are; M: it was not put
 --     here, and may be elsewhere in a later epoch
 -- Answers before any write:
 --   {'stale', number of a queue, its settings or ''} if the caller knows other settings
@@ -28,9 +28,9 @@
 --     time of the call's first script: nothing is refused of a call that is partly done, here or elsewhere.
 -- Cost: O(n log N).
 local instance, number, epoch, nq = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]), tonumber(ARGV[6])
-local is_look, follows, recalls = ARGV[4] == 'h', ARGV[4] == 'f', ARGV[4] == 'm'
+local is_look, follows = ARGV[4] == 'h', ARGV[4] == 'f'
 -- A repetition may have fewer or other jobs for this shard, so it is noted what each of them did.
-local by_job = is_look or follows or recalls or ARGV[4] == 'p'
+local by_job = is_look or follows or ARGV[4] == 'p'
 local SEVERAL, ONE_OF = 32768, 16384 -- above all positions in a call
 local part, parts, accepted = 0, 1, 0
 if ARGV[7] ~= '' then part, parts, accepted = byte(ARGV[7], 1, 3) end
@@ -110,8 +110,8 @@ if is_over and not is_look then
 end
 
 if ARGV[4] == 'b' then return {'refused'} end
-if recalls or epoch < shard.epoch then
-    if trail == '' and epoch < shard.epoch then return {'moved', shard.epoch} end
+if epoch < shard.epoch then
+    if trail == '' then return {'moved', shard.epoch} end
     local answers = {}
     for i = 1, n do
         local was = noted[ARGV[ids_at + i - 1]]
