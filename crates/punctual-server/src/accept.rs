@@ -22,11 +22,15 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::Semaphore,
     time::{sleep, timeout},
 };
+use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::Tls;
 
 /// How long to wait after a connection could not be accepted.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
@@ -48,8 +52,18 @@ pub(crate) struct Limits {
     pub(crate) head: Duration,
 }
 
+/// An extension of requests that came over TLS.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Encrypted;
+
 /// Serves connections until `stop`, and then until the requests in progress have ended.
-pub(crate) async fn accept(listener: TcpListener, router: Router, limits: Limits, stop: &CancellationToken) {
+pub(crate) async fn accept(
+    listener: TcpListener,
+    tls: Option<&Tls>,
+    router: Router,
+    limits: Limits,
+    stop: &CancellationToken,
+) {
     let (open, connections) = (Arc::new(Semaphore::new(limits.connections)), TaskTracker::new());
     loop {
         let next = async {
@@ -63,8 +77,15 @@ pub(crate) async fn accept(listener: TcpListener, router: Router, limits: Limits
         match accepted {
             Ok((stream, peer)) => {
                 let (router, stop) = (router.clone().layer(Extension(ConnectInfo(peer))), stop.clone());
+                let acceptor = tls.map(Tls::acceptor);
                 connections.spawn(async move {
-                    serve(stream, router, limits, &stop).await;
+                    // Answers are written whole. Without this, the last part of one could wait for the client's
+                    // acknowledgement.
+                    let _ = stream.set_nodelay(true);
+                    match acceptor {
+                        None => serve(stream, router, limits, &stop).await,
+                        Some(acceptor) => encrypted(&acceptor, stream, router, limits, &stop).await,
+                    }
                     drop(permit);
                 });
             }
@@ -87,10 +108,33 @@ const fn is_of_client(error: ErrorKind) -> bool {
     matches!(error, ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::ConnectionRefused)
 }
 
+/// Serves one connection with TLS. The client has as long for the handshake as for the head of a request.
+async fn encrypted(
+    acceptor: &TlsAcceptor,
+    stream: TcpStream,
+    router: Router,
+    limits: Limits,
+    stop: &CancellationToken,
+) {
+    let accepted = tokio::select! {
+        accepted = timeout(limits.head, acceptor.accept(stream)) => accepted,
+        () = stop.cancelled() => return,
+    };
+    match accepted {
+        Ok(Ok(stream)) => serve(stream, router.layer(Extension(Encrypted)), limits, stop).await,
+        // Anybody can cause it.
+        Ok(Err(error)) => tracing::debug!(target: "punctual", %error, "a TLS handshake failed"),
+        Err(_) => {}
+    }
+}
+
 /// Serves one connection. A client that goes away, or is too slow, is its own problem.
-async fn serve(stream: TcpStream, router: Router, limits: Limits, stop: &CancellationToken) {
-    // Answers are written whole. Without this, the last part of one could wait for the client's acknowledgement.
-    let _ = stream.set_nodelay(true);
+async fn serve(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    router: Router,
+    limits: Limits,
+    stop: &CancellationToken,
+) {
     let in_progress = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&in_progress);
     let router = TowerToHyperService::new(router);

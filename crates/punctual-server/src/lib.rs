@@ -8,6 +8,7 @@ mod listen;
 mod metrics;
 mod rights;
 mod server;
+mod tls;
 pub mod token;
 
 pub use api::api;
@@ -15,3 +16,4 @@ pub use dashboard::{DashboardOptions, dashboard};
 pub use listen::{Listening, listen, router};
 pub use metrics::text;
 pub use server::Server;
+pub use tls::Tls;

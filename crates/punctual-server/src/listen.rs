@@ -115,7 +115,7 @@ pub fn listen(addr: SocketAddr, metrics: &Metrics, health: &Health) -> Result<Li
     let (router, end) = (router(metrics, health), CancellationToken::new());
     let serving = end.clone();
     let serve = move || {
-        runtime.block_on(accept(listener, router, LIMITS, &serving));
+        runtime.block_on(accept(listener, None, router, LIMITS, &serving));
         // A text that is being made is not waited for.
         runtime.shutdown_background();
     };

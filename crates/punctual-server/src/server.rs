@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use tower::Service as _;
 
 use crate::{
-    DashboardOptions,
+    DashboardOptions, Tls,
     accept::{Limits, accept},
     api::{Problem, api},
     dashboard::{dashboard, login, to_login},
@@ -51,6 +51,7 @@ pub struct Server {
     metrics: Metrics,
     gate: Gate,
     dashboard: DashboardOptions,
+    tls: Option<Tls>,
 }
 
 impl Server {
@@ -58,7 +59,7 @@ impl Server {
     pub fn new(client: &Client) -> Self {
         let metrics = Metrics::default();
         let client = client.with_metrics(&metrics);
-        Self { gate: Gate::new(&client), client, metrics, dashboard: DashboardOptions::default() }
+        Self { gate: Gate::new(&client), client, metrics, dashboard: DashboardOptions::default(), tls: None }
     }
 
     /// Replaces the gate.
@@ -74,6 +75,13 @@ impl Server {
     pub fn dashboard(mut self, options: DashboardOptions) -> Self {
         self.dashboard = options;
         self.dashboard.base_path.truncate(self.dashboard.base_path.trim_end_matches('/').len());
+        self
+    }
+
+    /// Speaks TLS in [`serve`](Self::serve), and nothing else.
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
         self
     }
 
@@ -133,7 +141,7 @@ impl Server {
         };
         let listener = tokio::net::TcpListener::bind(addr).await.map_err(cannot)?;
         ready(listener.local_addr().map_err(cannot)?);
-        accept(listener, self.router(stop), LIMITS, stop).await;
+        accept(listener, self.tls.as_ref(), self.router(stop), LIMITS, stop).await;
         Ok(())
     }
 }

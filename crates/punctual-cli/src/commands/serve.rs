@@ -1,11 +1,18 @@
 //! `punctual serve`: the HTTP API, the dashboard, metrics and health of a store.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
 
 use punctual::CancellationToken;
-use punctual_server::{DashboardOptions, Server, gate::Gate, token};
+use punctual_server::{
+    DashboardOptions, Server, Tls,
+    gate::{Gate, Proxy},
+    token::{self, Role},
+};
 
-use super::Session;
+use super::{Session, token::role};
 use crate::{
     errors::{Failure, Result},
     requests::{Requests, exit_code},
@@ -26,7 +33,7 @@ SIGTERM, SIGHUP and SIGINT stop the server. Requests in progress have 30 s to en
 
 Examples:
   punctual serve
-  punctual serve --listen 0.0.0.0:7890 --read-only
+  punctual serve --listen 0.0.0.0:7890 --tls-cert jobs.pem --tls-key jobs.key
   punctual serve --base-path /jobs --host jobs.example.com")]
 pub(crate) struct Serve {
     /// Address to listen on (default: 127.0.0.1:7890). Port 0 chooses a free port.
@@ -38,6 +45,34 @@ pub(crate) struct Serve {
     /// Name under which requests without a token may reach the server, besides localhost; may be given several times.
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
+    /// Speak TLS, with the certificates in this PEM file, the server's own first. A changed file is read again.
+    #[arg(
+        long,
+        env = "PUNCTUAL_TLS_CERT",
+        hide_env_values = true,
+        value_name = "FILE",
+        requires = "tls_key"
+    )]
+    tls_cert: Option<PathBuf>,
+    /// File with the private key of the certificate.
+    #[arg(
+        long,
+        env = "PUNCTUAL_TLS_KEY",
+        hide_env_values = true,
+        value_name = "FILE",
+        requires = "tls_cert"
+    )]
+    tls_key: Option<PathBuf>,
+    /// Address or network of a proxy that has authenticated its users and names them in a header; may be given several
+    /// times.
+    #[arg(long = "proxy", value_name = "NETWORK")]
+    proxies: Vec<String>,
+    /// Header in which the proxy names the user (default: x-forwarded-user).
+    #[arg(long, value_name = "NAME", requires = "proxies")]
+    proxy_header: Option<String>,
+    /// Role of the users of the proxy: read, operate or admin (default: read).
+    #[arg(long, value_parser = role, value_name = "ROLE", requires = "proxies")]
+    proxy_role: Option<Role>,
     /// Refuse all changes, on pages and in the API.
     #[arg(long)]
     read_only: bool,
@@ -55,27 +90,53 @@ fn base_path(text: &str) -> std::result::Result<String, String> {
     Err("write a path such as /jobs, of letters, digits, -, _, . and ~".to_owned())
 }
 
+fn gate(session: &Session, args: &Serve) -> Result<Gate> {
+    let gate = args.hosts.iter().fold(Gate::new(&session.client), Gate::host);
+    if args.proxies.is_empty() {
+        return Ok(gate);
+    }
+    let role = args.proxy_role.unwrap_or(Role::Read);
+    let mut proxy = Proxy::new(args.proxies.iter().map(String::as_str), role)?;
+    if let Some(name) = &args.proxy_header {
+        proxy = proxy.header(name)?;
+    }
+    Ok(gate.proxy(proxy))
+}
+
 pub(super) async fn run(session: &Session, args: &Serve) -> Result {
     let addr = args.listen.unwrap_or(LISTEN_DEFAULT);
     let has_tokens = !token::list(&session.client).await?.tokens.is_empty();
-    if !addr.ip().is_loopback() && !has_tokens {
+    if !addr.ip().is_loopback() && !has_tokens && args.proxies.is_empty() {
         return Err(Failure::invalid(format!("will not listen on {addr} without a token"))
             .why("the store has no token, so the server could answer only programs on this machine")
             .hint("punctual token new NAME --role admin    makes one"));
     }
     let mut requests = Requests::listen()?;
-    let gate = args.hosts.iter().fold(Gate::new(&session.client), Gate::host);
+    let gate = gate(session, args)?;
     let base_path = args.base_path.clone().unwrap_or_default();
     let options = DashboardOptions {
         base_path: base_path.clone(),
         read_only: args.read_only,
         hide_payloads: args.hide_payloads,
     };
-    let server = Server::new(&session.client).gate(gate).dashboard(options);
+    let mut server = Server::new(&session.client).gate(gate).dashboard(options);
+    let mut scheme = "http";
+    if let Some((cert, key)) = args.tls_cert.as_ref().zip(args.tls_key.as_ref()) {
+        server = server.tls(Tls::open(cert, key)?);
+        scheme = "https";
+    }
     let stop = CancellationToken::new();
     let serve = server.serve(addr, &stop, |addr| {
-        session.say(&format!("dashboard  http://{addr}{base_path}"));
-        session.say(&format!("store      http://{addr}{base_path}    for --store and clients"));
+        session.say(&format!("dashboard  {scheme}://{addr}{base_path}"));
+        session.say(&format!("store      {scheme}://{addr}{base_path}    for --store and clients"));
+        if !has_tokens {
+            session.say(
+                "There is no token yet, so each program on this machine is an admin, and so is everybody behind a proxy on it \
+                 that adds no header. punctual token new NAME --role admin    makes a token",
+            );
+        } else if !addr.ip().is_loopback() && args.tls_cert.is_none() {
+            session.say("Tokens travel unencrypted. Use --tls-cert and --tls-key, or a proxy that speaks TLS.");
+        }
     });
     let mut serve = std::pin::pin!(serve);
     let signal = tokio::select! {

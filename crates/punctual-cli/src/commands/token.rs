@@ -80,7 +80,7 @@ pub(crate) struct New {
     by: String,
 }
 
-fn role(text: &str) -> std::result::Result<Role, String> {
+pub(super) fn role(text: &str) -> std::result::Result<Role, String> {
     let role = Role::ALL.into_iter().find(|role| role.name() == text);
     role.ok_or_else(|| "write read, operate or admin".to_owned())
 }

@@ -1,9 +1,9 @@
 //! `punctual serve`: the command line against it, rights of tokens, and how it ends.
 
 use std::{
-    io::{BufRead as _, BufReader},
-    net::TcpListener,
-    process::{Child, Stdio},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    process::{Child, Command, Stdio},
 };
 
 use crate::{
@@ -164,4 +164,58 @@ fn a_signal_ends_it_and_the_waits_of_its_workers() {
     assert!(worker.try_wait().unwrap().is_none());
     worker.kill().unwrap();
     worker.wait().unwrap();
+}
+
+/// A certificate of 127.0.0.1 that signs itself, and its key.
+fn certificate(t: &Cli) -> [String; 2] {
+    let files = ["here.pem", "here.key"].map(|name| t.path(name).display().to_string());
+    let mut command = Command::new("openssl");
+    command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]);
+    command.args(["-subj", "/CN=here", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]);
+    command.args(["-addext", "basicConstraints=critical,CA:FALSE"]);
+    let output = command.args(["-out", &files[0], "-keyout", &files[1]]).output();
+    let output = output.expect("this test needs openssl on the path: apt-get install openssl");
+    assert!(output.status.success(), "{output:?}");
+    files
+}
+
+#[test]
+fn it_speaks_tls() {
+    let t = Cli::new();
+    let [cert, key] = certificate(&t);
+    std::fs::write(t.path("text"), "no certificate").unwrap();
+    let line = format!("serve --tls-cert {} --tls-key {key}", t.path("text").display());
+    t.run(&line).fails(2, "invalid", "could not use the file");
+    t.run(&format!("serve --tls-cert {cert}")).is_usage("--tls-key");
+
+    let served = Served::start(t, &format!("--tls-cert {cert} --tls-key {key}"));
+    assert!(served.url.starts_with("https://"), "{}", served.url);
+    let trusting = Cli::with_store(&format!("{}?ca={cert}", served.url));
+    trusting.ok("push k -q mail");
+    assert_eq!(served.behind.json("stats")["waiting"], 1);
+    served.front.run("stats").fails(5, "store_unavailable", "could not connect");
+    let plain = Cli::with_store(&served.url.replace("https://", "http://"));
+    assert_ne!(plain.run("stats").code, Some(0));
+    assert_eq!(trusting.run("stats").code, Some(0), "it goes on");
+}
+
+#[test]
+fn users_that_a_proxy_names_have_the_role_of_the_proxy() {
+    let served = Served::start(Cli::new(), "--proxy 127.0.0.1 --proxy-header X-User --proxy-role operate");
+    let as_user = |user: &str, path: &str| {
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nhost: jobs\r\n{user}connection: close\r\ncontent-length: 0\r\n\r\n"
+        );
+        let mut stream = TcpStream::connect(served.url.strip_prefix("http://").unwrap()).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split(' ').nth(1).unwrap().to_owned()
+    };
+    assert_eq!(as_user("", "/api/v1/count"), "401");
+    assert_eq!(as_user("x-user: ana\r\n", "/api/v1/count"), "200");
+    assert_eq!(as_user("x-user: ana\r\n", "/api/v1/audit"), "200");
+    served.front.run("stats").fails(6, "unauthenticated", "the server has no tokens");
+    served.behind.run("serve --proxy-role read").is_usage("--proxy");
+    served.behind.run("serve --proxy nonsense").fails(2, "invalid", "\"nonsense\" is neither an address");
 }

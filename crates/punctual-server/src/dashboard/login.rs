@@ -14,6 +14,7 @@ use axum::{
 };
 
 use super::{frame::html, guard, links::Links, style::Style};
+use crate::accept::Encrypted;
 use crate::gate::{Gate, Refusal, end_session_cookie, session_cookie};
 
 /// Largest body of a login: a token, with room for what a form adds.
@@ -88,8 +89,9 @@ async fn token(body: Body) -> String {
     token.map(|(_, token)| token.into_owned()).unwrap_or_default()
 }
 
-/// Whether the browser reaches the server over TLS, as the proxy in front of it says. A lie only breaks the login of its
-/// teller.
+/// Whether the browser reaches the server over TLS: by itself, or as the proxy in front of it says. A lie only breaks the
+/// login of its teller.
 fn is_secure(parts: &Parts) -> bool {
-    parts.headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https")
+    parts.extensions.get::<Encrypted>().is_some()
+        || parts.headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https")
 }
