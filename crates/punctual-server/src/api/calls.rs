@@ -96,16 +96,25 @@ async fn now(api: &Api, body: &[u8]) -> Answer {
 /// Enqueues through the client, which merges concurrent calls, unless the caller numbers its calls.
 async fn enqueue(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let body: EnqueueBody<&RawValue> = read(body)?;
-    let (client, store) = (&api.client, api.client.store());
+    let (client, store, number) = (&api.client, api.client.store(), body.number()?);
     let jobs = body.jobs.iter().enumerate().map(|(i, job)| {
-        wire::unchecked(job.get(), || client.make_id()).map_err(|e| {
+        let id = client.make_id();
+        let job = wire::unchecked(job.get(), || id).and_then(|job| {
+            if number.is_some() && job.id == id {
+                // A repetition would make another one, and answer with an id that no job has.
+                return Err(punctual::Error::invalid("a call with a number needs the id of each job")
+                    .with_hint("give each job an idempotency_key, or an id of your own"));
+            }
+            Ok(job)
+        });
+        job.map_err(|e| {
             let error = punctual::Error::new(e.kind(), format!("jobs[{i}]: {e}"));
             e.hint().map(str::to_owned).into_iter().fold(error, punctual::Error::with_hint)
         })
     });
     let jobs = jobs.collect::<Result<Vec<_>, _>>()?;
     scope.in_queues(Right::Operate, jobs.iter().map(|job| job.queue.as_str()))?;
-    let (number, bytes) = (body.number()?, jobs.iter().map(|job| job.payload.bytes.len()).sum::<usize>());
+    let bytes = jobs.iter().map(|job| job.payload.bytes.len()).sum::<usize>();
     if number.is_none() && 1 < jobs.len() && BATCH_BYTES_MAX < bytes {
         // The client would make several calls of it, and one could be refused after another was stored.
         let what = format!("{bytes} bytes of payloads are over the limit of a call");

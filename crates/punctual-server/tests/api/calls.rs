@@ -106,14 +106,20 @@ async fn a_repeated_reserve_returns_the_same_jobs() {
 #[tokio::test]
 async fn a_repeated_enqueue_inserts_once() {
     let site = Site::new().await;
-    let numbered = |n: u64| json!({"jobs": [{"kind": "k", "queue": "q"}], "instance": "a1", "call": n});
+    let numbered = |n: u64| {
+        let job = json!({"kind": "k", "queue": "q", "idempotency_key": format!("key {n}")});
+        json!({"jobs": [job], "instance": "a1", "call": n})
+    };
     let status = |reply: &Value| reply["results"][0]["status"].as_str().unwrap().to_owned();
     assert_eq!(status(&call(&site, "enqueue", numbered(2)).await), "inserted");
     assert_eq!(status(&call(&site, "enqueue", numbered(2)).await), "duplicate");
     assert_eq!(status(&call(&site, "enqueue", numbered(1)).await), "duplicate");
     assert_eq!(call(&site, "count", json!({"queue": "q"})).await["waiting"], 1);
     // A refused call does not count.
-    let refused = json!({"jobs": [{"kind": ""}], "instance": "a1", "call": 3});
+    let refused = json!({"jobs": [{"kind": "", "idempotency_key": "x"}], "instance": "a1", "call": 3});
+    assert!(site.call(&site.tokens.admin, "enqueue", &refused).await.is(422, "invalid"));
+    // A repetition would get an id that no job has.
+    let refused = json!({"jobs": [{"kind": "k", "queue": "q"}], "instance": "a1", "call": 3});
     assert!(site.call(&site.tokens.admin, "enqueue", &refused).await.is(422, "invalid"));
     assert_eq!(status(&call(&site, "enqueue", numbered(3)).await), "inserted");
     // Without a number, ids and keys make it safe.

@@ -41,8 +41,8 @@ fn of_queue(of: Jobs) -> Vec<Row> {
     for body in [
         json!({"jobs": [{"kind": "k", "queue": name}]}),
         json!({"jobs": [{"kind": "k", "queue": name}], "partial": true}),
-        json!({"jobs": [{"kind": "k", "queue": name}], "instance": "a1", "call": 1}),
-        json!({"jobs": [{"kind": "k", "queue": name}], "instance": "a1", "call": 1, "partial": true}),
+        json!({"jobs": [{"kind": "k", "queue": name, "idempotency_key": "a"}], "instance": "a1", "call": 1}),
+        json!({"jobs": [{"kind": "k", "queue": name, "idempotency_key": "a"}], "instance": "a1", "call": 1, "partial": true}),
     ] {
         rows.push(("enqueue", body, Operate, Queue));
     }
