@@ -30,7 +30,7 @@ use crate::{
         completions::Completions,
         configuration::Configuration,
         cron::Cron,
-        demo::DemoWorker,
+        demo::{Demo, DemoWorker},
         limiter::Limiter,
         lock::Lock,
         ls::Ls,
@@ -351,7 +351,7 @@ Examples:
   punctual demo
   punctual demo --store redis://localhost
   punctual demo -o json")]
-    Demo,
+    Demo(Demo),
     /// A worker of the demo.
     #[command(hide = true)]
     DemoWorker(DemoWorker),

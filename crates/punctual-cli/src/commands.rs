@@ -106,7 +106,7 @@ fn carry_out(mut globals: Globals, command: &Command) -> Result {
         let limit = Limit::of(&globals, command)?;
         match command {
             Command::Bench(sizes) => return bench::run(globals.store(), sizes, globals.json()).await,
-            Command::Demo => return demo::run(globals.explicit_store(), globals.json()).await,
+            Command::Demo(args) => return demo::run(globals.explicit_store(), args, globals.json()).await,
             Command::DemoWorker(args) => return Ok(demo::run_worker(globals.store(), args).await?),
             Command::Shards(args) => return shards::run(&globals, args, &limit).await,
             #[cfg(feature = "forward")]
@@ -182,7 +182,7 @@ async fn dispatch(session: &mut Session, command: &Command) -> Result {
         Command::Doctor => doctor::run(session).await,
         Command::Compact(_) => compact::run(session).await,
         Command::Bench(_)
-        | Command::Demo
+        | Command::Demo(_)
         | Command::DemoWorker(_)
         | Command::Forward(_)
         | Command::Shards(_)

@@ -8,6 +8,8 @@
 //! case, since it holds the other end of their stdin.
 
 mod absence;
+#[cfg(feature = "serve")]
+mod dashboard;
 mod ledger;
 mod worker;
 
@@ -50,6 +52,10 @@ const LEASE: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long workers may take to end.
 const WORKER_END_MAX: Duration = Duration::from_secs(10);
+/// Jobs that are enqueued each second while the dashboard stays.
+const TRICKLE: usize = 5;
+/// They are due within this time.
+const TRICKLE_SPAN: Duration = Duration::from_mins(1);
 /// How often progress is shown.
 const TICK: Duration = Duration::from_millis(200);
 
@@ -94,32 +100,58 @@ impl Part {
     }
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct Demo {
+    /// Show the dashboard in a browser meanwhile. It stays after the ledger, with some more jobs, until Ctrl-C.
+    #[cfg(feature = "serve")]
+    #[arg(long)]
+    serve: bool,
+}
+
+impl Demo {
+    const fn serves(&self) -> bool {
+        #[cfg(feature = "serve")]
+        return self.serve;
+        #[cfg(not(feature = "serve"))]
+        false
+    }
+}
+
 /// Runs the demo; `store` is an address to use instead of a temporary file.
-pub(crate) async fn run(store: Option<&str>, json: bool) -> crate::errors::Result {
+pub(crate) async fn run(store: Option<&str>, args: &Demo, json: bool) -> crate::errors::Result {
     let requests = Requests::listen()?;
-    let ledger = match play(store, json, requests).await? {
-        Played::Ledger(ledger) => ledger,
-        Played::Interrupted(code) => return Err(Failure::Silent(code)),
-    };
-    let text = if json {
-        format!("{}\n", serde_json::to_string(&ledger).expect("invariant: a ledger is plain data"))
-    } else {
-        ledger.to_string()
-    };
-    let mut out = std::io::stdout();
-    let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    printed.map_err(|e| Failure::from(e).if_unread(Failure::unread))?;
-    if ledger.is_clean() { Ok(()) } else { Err(Failure::FAILED) }
+    match play(store, args, json, requests).await? {
+        Played::Clean(true) => Ok(()),
+        Played::Clean(false) => Err(Failure::FAILED),
+        Played::Unread(failure) => Err(failure),
+        Played::Interrupted(code) => Err(Failure::Silent(code)),
+    }
 }
 
 /// How the demo ended.
 enum Played {
-    Ledger(Box<Ledger>),
+    /// With a ledger, which is clean or not.
+    Clean(bool),
+    /// The ledger could not be printed.
+    Unread(Failure),
     /// The demo was asked to stop; this is the exit code.
     Interrupted(u8),
 }
 
-async fn play(store: Option<&str>, json: bool, mut requests: Requests) -> Result<Played> {
+fn print(ledger: &Ledger, json: bool) -> Played {
+    let text = if json {
+        format!("{}\n", serde_json::to_string(ledger).expect("invariant: a ledger is plain data"))
+    } else {
+        ledger.to_string()
+    };
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Played::Clean(ledger.is_clean()),
+        Err(e) => Played::Unread(Failure::from(e).if_unread(Failure::unread)),
+    }
+}
+
+async fn play(store: Option<&str>, args: &Demo, json: bool, mut requests: Requests) -> Result<Played> {
     let folder = tempfile::Builder::new()
         .prefix("punctual-demo-")
         .tempdir()
@@ -127,21 +159,30 @@ async fn play(store: Option<&str>, json: bool, mut requests: Requests) -> Result
     let url = store
         .map_or_else(|| format!("sqlite:{}", folder.path().join("demo.db").display()), ToOwned::to_owned);
     let client = Client::connect(&url).await?;
-    let demo = Demo {
+    let demo = Play {
         client,
         absences: Absences::of(&url),
         url,
         folder: folder.path().to_owned(),
         prefix: format!("demo-{:08x}", fastrand::u32(..)),
     };
+    #[cfg(feature = "serve")]
+    let _dashboard = if args.serve { Some(dashboard::Dashboard::start(&demo.client).await?) } else { None };
     let mut workers = Vec::new();
-    let outcome = tokio::select! {
-        outcome = demo.run(json, &mut workers) => outcome.map(|ledger| Played::Ledger(Box::new(ledger))),
+    let mut outcome = tokio::select! {
+        outcome = demo.run(json, &mut workers) => outcome.map(|ledger| print(&ledger, json)),
         request = requests.next() => {
             talk("the demo was stopped, and removes its jobs");
             Ok(Played::Interrupted(exit_code(request)))
         }
     };
+    if args.serves() && matches!(outcome, Ok(Played::Clean(_))) {
+        talk("the dashboard stays, with some more jobs, until Ctrl-C");
+        tokio::select! {
+            ended = demo.trickle(&mut workers) => outcome = ended.and(outcome),
+            _ = requests.next() => talk("the demo ends, and removes its jobs"),
+        }
+    }
     end(workers).await;
     // A second request is one to end now.
     tokio::select! {
@@ -174,7 +215,7 @@ fn talk(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-struct Demo {
+struct Play {
     client: Client,
     absences: Absences,
     url: String,
@@ -183,7 +224,7 @@ struct Demo {
     prefix: String,
 }
 
-impl Demo {
+impl Play {
     fn queues(&self) -> [String; 3] {
         ["mail", "push", "reports"].map(|name| format!("{}-{name}", self.prefix))
     }
@@ -302,6 +343,24 @@ impl Demo {
         Ok((inserted, duplicates as u64))
     }
 
+    /// Runs and enqueues a few jobs each second, some of which fail.
+    async fn trickle(&self, workers: &mut Vec<Worker>) -> Result<()> {
+        workers.push(Worker::start(self, "three")?);
+        for second in 0_usize.. {
+            let jobs = (0..TRICKLE).map(|n| {
+                let part = Part::of(second * TRICKLE + n);
+                let queue = &self.queues()[n % 3];
+                let mut job = NewJob::new(self.client.make_id(), part.kind(), queue, Payload::json("{}"));
+                job.run_at = When::In(TRICKLE_SPAN.mul_f64(fastrand::f64()));
+                job.options.max_attempts = Some(2);
+                job
+            });
+            self.client.push(jobs.collect()).await?;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        Ok(())
+    }
+
     /// Jobs that have not ended.
     async fn left(&self) -> Result<u64> {
         let mut left = 0;
@@ -361,7 +420,7 @@ struct Excuses<'a> {
 }
 
 impl Worker {
-    fn start(demo: &Demo, name: &str) -> Result<Self> {
+    fn start(demo: &Play, name: &str) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe().context("could not find this program")?);
         command
             .args(["demo-worker", "--name", name])

@@ -24,7 +24,7 @@ impl Limit {
             Command::Push(_) => None,
             Command::Cron(cron) if cron.has_a_job() => None,
             Command::Topic(topic) if topic.has_a_job() => None,
-            Command::Work(_) | Command::Forward(_) | Command::Bench(_) | Command::Demo
+            Command::Work(_) | Command::Forward(_) | Command::Bench(_) | Command::Demo(_)
                 if globals.timeout.is_some() =>
             {
                 return Err(Failure::invalid("--timeout does not work with work, forward, bench and demo")

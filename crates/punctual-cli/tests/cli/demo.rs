@@ -2,7 +2,8 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Read as _},
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
     process::{Child, ChildStderr, Command},
 };
 
@@ -74,4 +75,34 @@ fn the_workers_of_a_demo_end_with_it() {
     for worker in workers {
         wait(|| is_over(worker).then_some(()), || format!("worker {worker} lives on without its demo"));
     }
+}
+
+/// The ledger comes as without a dashboard, which stays until it is asked to end.
+#[cfg(all(target_os = "linux", feature = "serve"))]
+#[test]
+fn a_demo_with_a_dashboard_stays_until_it_is_asked_to_end() {
+    let t = Cli::new();
+    let mut command = t.command(["demo", "--serve"]);
+    command.env("TMPDIR", t.path(""));
+    let (child, mut talk, mut said) = start(command);
+    let (_, addr) = said.split_once("dashboard http://").unwrap();
+    let addr = addr.lines().next().unwrap().to_owned();
+    let overview = || {
+        let mut stream = TcpStream::connect(&addr).unwrap();
+        write!(stream, "GET / HTTP/1.1\r\nhost: {addr}\r\nconnection: close\r\n\r\n").unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        page
+    };
+    assert!(overview().contains("-reports"), "the overview names the queues");
+    while !said.contains("the dashboard stays") {
+        assert!(0 < talk.read_line(&mut said).unwrap(), "the demo ended: {said}");
+    }
+    assert!(overview().starts_with("HTTP/1.1 200"), "the dashboard is still there");
+    signal(&child, Signal::INT);
+    talk.read_to_string(&mut said).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("ok: no job lost"), "{output:?}");
+    assert!(TcpStream::connect(&addr).is_err(), "it listens no more");
 }
