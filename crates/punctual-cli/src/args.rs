@@ -47,6 +47,7 @@ use crate::{
         work::Work,
     },
     config,
+    errors::{Failure, Result},
     output::Format,
     paint::Color,
 };
@@ -79,24 +80,54 @@ pub(crate) struct Args {
 
 impl Args {
     /// Reads the command line, and ends the program if it is wrong. Returns `None` after printing help that was asked for.
-    pub(crate) fn of(words: impl Iterator<Item = OsString>) -> io::Result<Option<Self>> {
+    ///
+    /// # Errors
+    /// If help cannot be printed, or the command line is wrong because of the configuration file.
+    pub(crate) fn of(words: impl Iterator<Item = OsString>) -> Result<Option<Self>> {
         let mut lists = false;
         let words: Vec<OsString> = words.collect();
-        let command = Self::command().color(Color::of(&words).choice());
-        let matches = command.try_get_matches_from(words.into_iter().map(|word| {
+        let color = Color::of(&words).choice();
+        let escaped = words.into_iter().map(|word| {
             let negates = lists && word.to_str().is_some_and(is_negated_term);
             lists |= word == "ls" || word == "list";
             // A space in front keeps clap from reading the term `-state:done` as options; the filter ignores it.
             if negates { OsString::from_iter([OsString::from(" "), word]) } else { word }
-        }));
-        let matches = match matches {
+        });
+        let words: Vec<OsString> = escaped.collect();
+        let (command, configured, misconfigured) = Self::configured(&words);
+        let matches = match command.color(color).try_get_matches_from(words) {
             Ok(matches) => matches,
-            Err(answer) if answer.use_stderr() => answer.exit(),
-            Err(help) => return help.print().and_then(|()| io::stdout().flush()).map(|()| None),
+            Err(answer) if answer.use_stderr() => {
+                // It may only be wrong because of the file.
+                return misconfigured.map_or_else(|| answer.exit(), Err);
+            }
+            Err(help) => return Ok(help.print().and_then(|()| io::stdout().flush()).map(|()| None)?),
         };
         let mut args = Self::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
         args.globals.names_store = matches.value_source("store") == Some(ValueSource::CommandLine);
+        (args.globals.configured, args.globals.misconfigured) = (configured, misconfigured);
         Ok(Some(args))
+    }
+
+    /// Returns the command line with the defaults of the configuration file, the file, and what is wrong with it.
+    fn configured(words: &[OsString]) -> (clap::Command, Option<config::Found>, Option<Failure>) {
+        let matches = Self::command().ignore_errors(true).try_get_matches_from(words);
+        // Help was asked for, or there is no command.
+        let Ok(matches) = matches else { return (Self::command(), None, None) };
+        let file = matches.get_one::<PathBuf>("config");
+        let found = config::Config::find(file.map(PathBuf::as_path));
+        let applied = found.and_then(|found| {
+            let command = Self::command();
+            let command = match &found {
+                Some(found) => config::section::applied(command, found)?,
+                None => command,
+            };
+            Ok((command, found))
+        });
+        match applied {
+            Ok((command, found)) => (command, found, None),
+            Err(failure) => (Self::command(), None, Some(failure)),
+        }
     }
 }
 
@@ -132,6 +163,9 @@ pub(crate) struct Globals {
     /// The contents of that file, after it was read.
     #[arg(skip)]
     pub(crate) configured: Option<config::Found>,
+    /// What is wrong with it.
+    #[arg(skip)]
+    misconfigured: Option<Failure>,
     /// Output format: human, wide (more columns), json (one value), ndjson (one value per line) or ids (default: human).
     #[arg(
         short,
@@ -211,6 +245,11 @@ pub(crate) enum LogFormat {
 }
 
 impl Globals {
+    /// Checks the configuration file. Commands that do not need it work while it is wrong.
+    pub(crate) fn check(&mut self) -> Result {
+        self.misconfigured.take().map_or(Ok(()), Err)
+    }
+
     /// Returns the address of the store: of the command line, else the environment, else the configuration file.
     pub(crate) fn store(&self) -> &str {
         let configured = self.configured.as_ref().and_then(|found| found.config.store.as_deref());

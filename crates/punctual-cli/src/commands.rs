@@ -53,7 +53,6 @@ use self::{limit::Limit, progress::Progress};
 use crate::{
     absent,
     args::{Args, Command, Globals, LogFormat},
-    config::Config,
     errors::{Failure, Result},
     fields::Fields,
     output::{Format, Out},
@@ -86,7 +85,7 @@ fn carry_out(mut globals: Globals, command: &Command) -> Result {
     if let Command::Man(man) = command {
         return man::run(man);
     }
-    globals.configured = Config::find(globals.config.as_deref())?;
+    globals.check()?;
     if let Command::Config(command) = command {
         return configuration::run(&globals, command);
     }

@@ -1,5 +1,7 @@
 //! The configuration file, for settings that are the same for each call.
 
+pub(crate) mod section;
+
 use std::{
     collections::BTreeMap,
     env, fs, io,
@@ -26,6 +28,21 @@ pub(crate) struct Config {
     /// What is handed over to other systems.
     #[serde(default)]
     pub(crate) forward: Vec<Forward>,
+    /// Options of `punctual serve`.
+    #[serde(default)]
+    serve: toml::Table,
+    /// Options of `punctual work`.
+    #[serde(default)]
+    work: toml::Table,
+    /// Options of all commands: `tz`, `color`, `log_format`.
+    #[serde(skip)]
+    globals: toml::Table,
+    #[serde(rename = "tz", default)]
+    zone: Option<String>,
+    #[serde(default)]
+    color: Option<String>,
+    #[serde(default)]
+    log_format: Option<String>,
 }
 
 /// A queue whose jobs are handed over.
@@ -103,11 +120,16 @@ impl Config {
         let shown = file.display();
         let wrong = |why: String| Failure::invalid(format!("{shown} is not a valid configuration")).why(why);
         let reader = toml::Deserializer::parse(text).map_err(|error| wrong(error.to_string()))?;
-        let config: Self = serde_path_to_error::deserialize(reader)
+        let mut config: Self = serde_path_to_error::deserialize(reader)
             .map_err(|error| wrong(format!("{}: {}", error.path(), error.inner().message())))?;
         if FORWARDS_MAX < config.forward.len() {
             return Err(wrong(format!("the file has more than {FORWARDS_MAX} [[forward]] tables")));
         }
+        let globals = [("tz", &config.zone), ("color", &config.color), ("log_format", &config.log_format)];
+        let globals = globals
+            .into_iter()
+            .filter_map(|(key, value)| Some((key.to_owned(), toml::Value::String(value.clone()?))));
+        config.globals = globals.collect();
         Ok(config)
     }
 }

@@ -34,7 +34,7 @@ pub fn run() -> ExitCode {
     let args = match args::Args::of(std::env::args_os()) {
         Ok(Some(args)) => args,
         Ok(None) => return ExitCode::SUCCESS,
-        Err(error) => return told(&error.into(), output::Format::Human, paint::Paint::default()),
+        Err(failure) => return told(&failure, output::Format::Human, paint::Paint::default()),
     };
     let (paint, format) = (args.globals.color.on(&std::io::stderr()), args.globals.format());
     match commands::run(args) {

@@ -24,6 +24,14 @@ Examples:
   punctual config show
   punctual config show -o json")]
     Show,
+    /// Check the configuration file without opening the store.
+    #[command(after_help = "\
+Exit code 2 says that the file is wrong. The options in it are those of the commands: punctual serve --help
+
+Examples:
+  punctual config check
+  punctual config check --config punctual.toml")]
+    Check,
 }
 
 /// The same as JSON.
@@ -39,8 +47,15 @@ struct Shown<'a> {
 }
 
 pub(super) fn run(globals: &Globals, command: &Configuration) -> Result {
-    let Configuration::Show = command;
     let found = globals.configured.as_ref();
+    if matches!(command, Configuration::Check) {
+        // Each command reads the file before anything else.
+        let text = found.map_or_else(
+            || "there is no configuration file".to_owned(),
+            |found| format!("{} is valid", found.file.display()),
+        );
+        return Ok(writeln!(io::stdout(), "{}", clean(&text))?);
+    }
     let shown = Shown {
         store: masked(globals.store()),
         store_origin: globals.store_origin(),

@@ -119,12 +119,14 @@ pub(super) async fn run(session: &Session, args: &Serve) -> Result {
         read_only: args.read_only,
         hide_payloads: args.hide_payloads,
     };
-    let mut server = Server::new(&session.client).gate(gate).dashboard(options);
-    let mut scheme = "http";
-    if let Some((cert, key)) = args.tls_cert.as_ref().zip(args.tls_key.as_ref()) {
-        server = server.tls(Tls::open(cert, key)?);
-        scheme = "https";
-    }
+    let server = Server::new(&session.client).gate(gate).dashboard(options);
+    let (server, scheme) = match (&args.tls_cert, &args.tls_key) {
+        (Some(cert), Some(key)) => (server.tls(Tls::open(cert, key)?), "https"),
+        (None, None) => (server, "http"),
+        // Of options in the configuration file, the command line does not know which belong together.
+        (Some(_), None) => return Err(Failure::invalid("--tls-cert needs --tls-key")),
+        (None, Some(_)) => return Err(Failure::invalid("--tls-key needs --tls-cert")),
+    };
     let stop = CancellationToken::new();
     let serve = server.serve(addr, &stop, |addr| {
         session.say(&format!("dashboard  {scheme}://{addr}{base_path}"));

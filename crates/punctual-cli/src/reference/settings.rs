@@ -420,6 +420,16 @@ fn configuration() -> (Vec<[String; 4]>, Vec<[String; 4]>) {
             code(STORE_DEFAULT),
             "The store, if neither `--store` nor `PUNCTUAL_STORE` names one.",
         ),
+        ("tz", "as `--tz`", code("local"), "Time zone of times that are read or printed."),
+        ("color", "as `--color`", code("auto"), "Colours of states and errors."),
+        ("log_format", "as `--log-format`", code("text"), "Format of log lines."),
+        (
+            "serve",
+            "a table",
+            NONE.to_owned(),
+            "Options of `punctual serve`, such as `tls_cert` for `--tls-cert`.",
+        ),
+        ("work", "a table", NONE.to_owned(), "Options of `punctual work`, such as `slots = 20`."),
         (
             "forward",
             "`[[forward]]` tables",

@@ -88,3 +88,68 @@ fn more_words_are_of_jobs_only_and_rust_log_has_the_last() {
     assert!(!log(crate::fixture::B, "", None).contains("started"));
     assert!(log(crate::fixture::C, "", Some("punctual=debug")).contains("started"));
 }
+
+#[cfg(unix)]
+#[test]
+fn the_file_has_options_of_commands_and_the_command_line_comes_first() {
+    use rustix::process::{Pid, Signal, kill_process};
+
+    use crate::fixture::said;
+
+    let t = Cli::new();
+    let file =
+        "tz = \"utc\"\n[work]\nexec = \"true\"\nqueue = [\"mail\", \"push\"]\nslots = 3\nresult = true\n";
+    fs::write(t.path("punctual.toml"), file).unwrap();
+    assert_eq!(t.json("config show")["tz"], "utc");
+    assert_eq!(t.json("config show --tz Europe/Berlin")["tz"], "Europe/Berlin");
+    assert_eq!(t.ok("config check"), "punctual.toml is valid\n");
+    for (queue, line) in [("push", "work"), ("bulk", "work -q bulk")] {
+        let id = t.json(&format!("push k -q {queue}"))["id"].as_str().unwrap().to_owned();
+        let worker = t.command(line.split(' ')).spawn().unwrap();
+        t.wait_for(&id, "done");
+        kill_process(Pid::from_child(&worker), Signal::TERM).unwrap();
+        assert_eq!(said(worker).code, Some(0));
+    }
+    // Its queues are those of the command line only.
+    t.ok("push k -q mail");
+    assert_eq!(t.json("stats")["waiting"], 1);
+}
+
+#[test]
+fn a_wrong_option_of_the_file_is_told_with_its_place() {
+    let t = Cli::new();
+    for (text, why) in [
+        ("[work]\nslot = 3\n", "work.slot: there is no such option"),
+        ("[work]\nslots = \"many\"\n", "work.slots: invalid value 'many' for '--slots <N>'"),
+        ("[work]\nresult = \"yes\"\n", "work.result: write true or false"),
+        ("[work]\nslots = [1]\n", "work.slots: write a text or a number"),
+        ("[work]\nstore = \"sqlite:x\"\n", "work.store: there is no such option"),
+        ("color = \"green\"\n", "color: invalid value 'green' for '--color"),
+        ("[nonsense]\n", "unknown field `nonsense`"),
+    ] {
+        fs::write(t.path("punctual.toml"), text).unwrap();
+        for line in ["config check", "stats", "work"] {
+            let said = t.run(line);
+            assert_eq!(said.code, Some(2), "{text}: {said:#?}");
+            assert!(said.err.contains(why) && said.err.contains("punctual.toml is not"), "{text}: {said:#?}");
+        }
+        // These need no file.
+        assert_eq!(t.run("completions bash").code, Some(0), "{text}");
+        assert_eq!(t.run("work --help").code, Some(0), "{text}");
+    }
+}
+
+#[cfg(feature = "serve")]
+#[test]
+fn a_server_takes_its_options_from_the_file() {
+    let t = Cli::new();
+    fs::write(t.path("punctual.toml"), "[serve]\nlisten = \"0.0.0.0:0\"\nread_only = true\n").unwrap();
+    t.run("serve").fails(2, "invalid", "will not listen on 0.0.0.0:0 without a token");
+    t.run("serve --listen [::]:0").fails(2, "invalid", "will not listen on [::]:0 without a token");
+    let mut command = t.command(["serve"]);
+    let output = command.env("PUNCTUAL_LISTEN", "192.0.2.1:0").output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(err.contains("will not listen on 192.0.2.1:0"), "{err}");
+    fs::write(t.path("punctual.toml"), "[serve]\ntls_cert = \"here.pem\"\n").unwrap();
+    t.run("serve").fails(2, "invalid", "--tls-cert needs --tls-key");
+}
