@@ -1,7 +1,11 @@
 //! The text that Prometheus reads.
 //!
 //! Names are `punctual_*`, in base units. `queue` and `kind` are the only labels with an open set of values. [`Metrics`]
-//! bounds both.
+//! bounds both. A sample of queues is bounded, too (`metrics/sample.rs`).
+
+mod gauges;
+mod sample;
+mod sampler;
 
 use std::{collections::HashMap, fmt, time::Duration};
 
@@ -13,6 +17,9 @@ use prometheus_client::{
 };
 use punctual::client::{Counted, KindCounted, Metrics, QueueCounted};
 
+use self::{gauges::Gauges, sampler::Known};
+pub(crate) use sampler::Sampler;
+
 /// The type of the answer.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -23,8 +30,16 @@ pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 /// assert!(punctual_server::text(&Metrics::default()).contains("punctual_build_info{"));
 /// ```
 pub fn text(metrics: &Metrics) -> String {
+    text_of(metrics, None)
+}
+
+/// Returns what `metrics` counted, and what is known of the store.
+pub(crate) fn text_of(metrics: &Metrics, known: Option<Known>) -> String {
     let mut registry = Registry::with_prefix("punctual");
     registry.register_collector(Box::new(Snapshot(metrics.now())));
+    if let Some(known) = known {
+        registry.register_collector(Box::new(Gauges(known)));
+    }
     let mut text = String::new();
     encode(&mut text, &registry).expect("invariant: a string takes any text");
     as_prometheus(&text)

@@ -21,6 +21,7 @@ use crate::{
     dashboard::{dashboard, login, to_login},
     gate::{Caller, Gate, Needs},
     listen::metrics_router,
+    metrics::Sampler,
     rights,
     token::Role,
 };
@@ -49,6 +50,7 @@ const READY_MAX: Duration = Duration::from_secs(2);
 pub struct Server {
     client: Client,
     metrics: Metrics,
+    sampler: Sampler,
     gate: Gate,
     dashboard: DashboardOptions,
 }
@@ -58,7 +60,13 @@ impl Server {
     pub fn new(client: &Client) -> Self {
         let metrics = Metrics::default();
         let client = client.with_metrics(&metrics);
-        Self { gate: Gate::new(&client), client, metrics, dashboard: DashboardOptions::default() }
+        Self {
+            gate: Gate::new(&client),
+            sampler: Sampler::new(&client),
+            client,
+            metrics,
+            dashboard: DashboardOptions::default(),
+        }
     }
 
     /// Replaces the gate.
@@ -84,7 +92,7 @@ impl Server {
         let (base, pages) = (&self.dashboard.base_path, self.pages());
         let inner = Router::new()
             .merge(api(&self.client, stop))
-            .merge(metrics_router(&self.metrics))
+            .merge(metrics_router(&self.metrics, Some(self.sampler.clone())))
             .merge(health(&self.client))
             .merge(login(&self.gate, base))
             .fallback(async move |request: Request| pages(request).await)
