@@ -3,6 +3,7 @@
 //! Names are `punctual_*`, in base units. `queue` and `kind` are the only labels with an open set of values. [`Metrics`]
 //! bounds both. A sample of queues is bounded, too (`metrics/sample.rs`).
 
+mod away;
 mod gauges;
 mod sample;
 mod sampler;
@@ -17,8 +18,8 @@ use prometheus_client::{
 };
 use punctual::client::{Counted, KindCounted, Metrics, QueueCounted};
 
+pub(crate) use self::{away::away, sampler::Sampler};
 use self::{gauges::Gauges, sampler::Known};
-pub(crate) use sampler::Sampler;
 
 /// The type of the answer.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -35,11 +36,19 @@ pub fn text(metrics: &Metrics) -> String {
 
 /// Returns what `metrics` counted, and what is known of the store.
 pub(crate) fn text_of(metrics: &Metrics, known: Option<Known>) -> String {
+    let counted: Box<dyn Collector> = Box::new(Snapshot(metrics.now()));
+    let known = known.map(|known| -> Box<dyn Collector> { Box::new(Gauges(known)) });
+    text_from([counted].into_iter().chain(known))
+}
+
+/// Returns only what is known of the store.
+fn of_store(known: Known) -> String {
+    text_from([Box::new(Gauges(known)) as Box<dyn Collector>])
+}
+
+fn text_from(collectors: impl IntoIterator<Item = Box<dyn Collector>>) -> String {
     let mut registry = Registry::with_prefix("punctual");
-    registry.register_collector(Box::new(Snapshot(metrics.now())));
-    if let Some(known) = known {
-        registry.register_collector(Box::new(Gauges(known)));
-    }
+    collectors.into_iter().for_each(|collector| registry.register_collector(collector));
     let mut text = String::new();
     encode(&mut text, &registry).expect("invariant: a string takes any text");
     as_prometheus(&text)

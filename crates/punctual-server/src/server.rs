@@ -21,7 +21,7 @@ use crate::{
     dashboard::{dashboard, login, to_login},
     gate::{Caller, Gate, Needs},
     listen::metrics_router,
-    metrics::Sampler,
+    metrics::{Sampler, away},
     rights,
     token::Role,
 };
@@ -100,7 +100,8 @@ impl Server {
             .layer(self.gate.layer(rights::of).on_page({
                 let base = base.clone();
                 move |refusal, _| to_login(&base, refusal)
-            }));
+            }))
+            .layer(middleware::from_fn_with_state(self.client.clone(), away));
         if base.is_empty() {
             return inner;
         }

@@ -10,8 +10,9 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    fixture::{Cli, said},
+    fixture::{Cli, said, wait},
     listen::{Listener, get},
+    redis::server::Server as Redis,
     serve::Served,
     server_page::post,
 };
@@ -52,6 +53,42 @@ fn labels(texts: &[String]) -> BTreeMap<&str, BTreeSet<&str>> {
         labels.entry(name).or_default().extend(own);
     }
     labels
+}
+
+/// The gauges of a server whose store is on Redis, before and after Redis ends.
+#[test]
+fn gauges_on_redis_equal_the_history_and_go_with_the_store() {
+    let redis = Redis::start(&[]);
+    let t = Cli::with_store(&redis.url());
+    for line in
+        ["push k -q mail", "push k -q mail --in 1h", "take -q mail", "push k -q mail", "queue pause mail"]
+    {
+        t.ok(line);
+    }
+    let server = Served::start(t, "");
+    let text = || get(server.url.strip_prefix("http://").unwrap(), "/metrics").unwrap();
+    let before = text();
+    for line in [
+        "punctual_store_up 1",
+        "punctual_store_jobs{state=\"waiting\"} 2",
+        "punctual_queue_jobs{queue=\"mail\",state=\"waiting\"} 2",
+        "punctual_queue_jobs{queue=\"mail\",state=\"due\"} 1",
+        "punctual_queue_jobs{queue=\"mail\",state=\"done\"} 1",
+        "punctual_queue_jobs{queue=\"mail\",state=\"dead\"} 0",
+        "punctual_queue_paused{queue=\"mail\"} 1",
+        "punctual_queues_left_out 0",
+    ] {
+        assert!(before.lines().any(|own| own == line), "{line} is not in {before}");
+    }
+    let oldest = before
+        .lines()
+        .find_map(|line| line.strip_prefix("punctual_queue_oldest_due_seconds{queue=\"mail\"} "));
+    assert!(oldest.is_some_and(|age| 0.0 < age.parse::<f64>().unwrap()), "{before}");
+    drop(redis);
+    let away = || Some(text()).filter(|text| text.contains("\npunctual_store_up 0\n"));
+    let after = wait(away, || format!("the store is not away: {}", text()));
+    assert!(!after.contains("punctual_queue") && !after.contains("punctual_store_jobs"), "{after}");
+    assert!(post(&server.url, "now", "").contains("store_unavailable"));
 }
 
 fn families(texts: &[String]) -> impl Iterator<Item = &str> {

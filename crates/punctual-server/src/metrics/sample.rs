@@ -9,8 +9,12 @@ use punctual::{
 };
 use tokio::time::Instant;
 
-/// The most queues in a sample: those with the most waiting and running jobs.
+/// The most queues in a sample: those that are overdue, then those with the most waiting and running jobs.
 const QUEUES_MAX: usize = 500;
+/// The most queues that are in a sample because they are overdue. A small queue without a worker must not be missed.
+const OVERDUE_MAX: usize = 100;
+/// How long a job must have been due to make its queue overdue.
+const OVERDUE_MIN: Duration = Duration::from_mins(1);
 /// The most further queues that one sample reads, in search of larger ones. The next sample continues after them.
 const SEARCHED_MAX: usize = 500;
 /// The most calls to the store at once.
@@ -52,6 +56,20 @@ impl QueueSample {
     fn size(&self) -> (u64, u64) {
         (self.counts.waiting + self.counts.running, self.counts.total())
     }
+
+    /// Returns how long it has been overdue; 0 if it is not. A paused queue is late on purpose.
+    fn overdue(&self) -> Duration {
+        Some(self.oldest_due).filter(|due| OVERDUE_MIN <= *due && !self.is_paused).unwrap_or_default()
+    }
+}
+
+/// Leaves the queues that a sample has, by name.
+fn choose(queues: &mut Vec<QueueSample>) {
+    queues.sort_by_key(|queue| Reverse(queue.overdue()));
+    let overdue = queues.iter().take(OVERDUE_MAX).take_while(|queue| !queue.overdue().is_zero()).count();
+    queues[overdue..].sort_by_key(|queue| Reverse(queue.size()));
+    queues.truncate(QUEUES_MAX);
+    queues.sort_by(|one, other| one.name.cmp(&other.name));
 }
 
 /// The queues that the next sample reads.
@@ -84,9 +102,7 @@ impl Search {
             let shown = try_join_all(names.iter().map(|name| async { client.queue(*name).show().await }));
             queues.extend(shown.await?.into_iter().flatten().map(|info| QueueSample::new(info, now)));
         }
-        queues.sort_by_key(|queue| Reverse(queue.size()));
-        queues.truncate(QUEUES_MAX);
-        queues.sort_by(|one, other| one.name.cmp(&other.name));
+        choose(&mut queues);
 
         let found = self.found + searched.len();
         if is_end {

@@ -21,7 +21,7 @@ const REST_FACTOR: u32 = 9;
 /// How long a scrape waits for the store. Prometheus waits 10 s for all of the answer.
 const WAIT_MAX: Duration = Duration::from_secs(3);
 /// How long the store may take to say its time before it counts as away.
-const ANSWER_MAX: Duration = Duration::from_secs(2);
+pub(super) const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// How long a whole reading may take.
 const READ_MAX: Duration = Duration::from_secs(30);
 

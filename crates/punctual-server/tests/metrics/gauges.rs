@@ -228,6 +228,35 @@ async fn the_largest_queues_are_found_among_many() {
     }
 }
 
+/// 600 queues with two jobs that are not due yet. Two of the smaller queues among them have a job that is overdue; one of
+/// these is paused.
+#[tokio::test]
+async fn an_overdue_queue_is_shown_however_small() {
+    let t = TestQueue::new();
+    t.client.push(["late", "late-on-purpose"].map(|name| job(&t.client, name)).into()).await.unwrap();
+    t.client.queue("late-on-purpose").pause("ana", "reason").await.unwrap();
+    t.advance(Duration::from_secs(59));
+    let large = (0..1_200).map(|n| NewJob {
+        run_at: When::In(Duration::from_hours(1)),
+        ..job(&t.client, &format!("a{:03}", n % 600))
+    });
+    t.client.push(large.collect()).await.unwrap();
+    // The second reading of a search has the last queues by name. Each server searches for itself.
+    for (advance, is_late) in [(0, false), (1, true)] {
+        t.advance(Duration::from_secs(advance));
+        tokio::time::pause();
+        let site = Site::new(&t.client);
+        site.scrape().await;
+        tokio::time::advance(PAUSE).await;
+        let samples = site.scrape().await;
+        tokio::time::resume();
+        let shown = of(&samples, "punctual_queue_paused{");
+        assert_eq!(shown.len(), 500);
+        assert_eq!(shown.iter().any(|(name, _)| name.contains("\"late\"")), is_late, "{advance}");
+        assert!(!shown.iter().any(|(name, _)| name.contains("purpose")), "{advance}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn scrapes_share_one_reading() {
     let watched = Watched::new().await;
@@ -309,4 +338,38 @@ async fn a_store_that_is_away_is_no_error_of_the_scrape() {
         watched.fail(verb, Fault::Pass);
         advance(PAUSE).await;
     }
+}
+
+/// The gate looks up tokens in the store, too.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_away_for_long_is_no_error_of_the_scrape() {
+    let watched = Watched::new().await;
+    let seen = Site::new(&watched.client);
+    for fault in [Fault::Before, Fault::Delay(Duration::from_hours(1))] {
+        for verb in ["now", "doc"] {
+            watched.fail(verb, Fault::Pass);
+        }
+        // It had a sample, and the next one is not due yet.
+        assert_eq!(of(&seen.scrape().await, "punctual_store_up"), [("", 1.0)]);
+        advance(Duration::from_secs(2)).await;
+        for verb in ["now", "doc"] {
+            watched.fail(verb, fault);
+        }
+        for n in 0..3 {
+            let begin = Instant::now();
+            let text = seen.text().await;
+            assert!(begin.elapsed() < Duration::from_secs(9), "scrape {n}: {:?}", begin.elapsed());
+            // The caller has no right to more.
+            let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+            assert_eq!(samples, ["punctual_store_up 0"], "scrape {n}, {fault:?}");
+            advance(Duration::from_secs(30)).await;
+        }
+    }
+    // A gate that refuses for another reason is heard.
+    for verb in ["now", "doc"] {
+        watched.fail(verb, Fault::Pass);
+    }
+    let request = Request::get("/metrics").header("host", "localhost").body(Body::empty()).unwrap();
+    let answer = Site::new(&watched.client).0.oneshot(request).await.unwrap();
+    assert_ne!(answer.status(), 200);
 }
