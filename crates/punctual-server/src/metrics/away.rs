@@ -18,7 +18,7 @@ const WHOLE_MAX: Duration = Duration::from_secs(5);
 
 /// Answers if the gate cannot, because it looks up tokens in the store.
 ///
-/// The caller may have no right to more. So the answer says only that the store is away, which `/readyz` says to everybody.
+/// The caller may have no right to more. So the answer says only that the store is away, which `/readyz` reports to everybody.
 pub(crate) async fn away(State(client): State<Client>, request: Request, next: Next) -> Response {
     if request.method() != Method::GET || request.uri().path() != "/metrics" {
         return next.run(request).await;

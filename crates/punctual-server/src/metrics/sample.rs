@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 
 use futures_util::future::try_join_all;
 use punctual::{
-    Client, Result, Timestamp,
+    Client, ErrorKind, Result, Timestamp,
     store::{Counts, QueueInfo},
 };
 use tokio::time::Instant;
@@ -63,6 +63,12 @@ impl QueueSample {
     }
 }
 
+/// Reads a queue. One that cannot be read is left out, so that it does not hide all others.
+async fn show(client: &Client, name: &str) -> Result<Option<QueueInfo>> {
+    let shown = client.queue(name).show().await;
+    if shown.as_ref().is_err_and(|e| e.kind() == ErrorKind::Corrupt) { Ok(None) } else { shown }
+}
+
 /// Leaves the queues that a sample has, by name.
 fn choose(queues: &mut Vec<QueueSample>) {
     queues.sort_by_key(|queue| Reverse(queue.overdue()));
@@ -99,8 +105,8 @@ impl Search {
         let read: BTreeSet<&str> = self.shown.iter().chain(searched).map(String::as_str).collect();
         let mut queues = Vec::with_capacity(read.len());
         for names in Vec::from_iter(read).chunks(CALLS_AT_ONCE_MAX) {
-            let shown = try_join_all(names.iter().map(|name| async { client.queue(*name).show().await }));
-            queues.extend(shown.await?.into_iter().flatten().map(|info| QueueSample::new(info, now)));
+            let shown = try_join_all(names.iter().map(|name| show(client, name))).await?;
+            queues.extend(shown.into_iter().flatten().map(|info| QueueSample::new(info, now)));
         }
         choose(&mut queues);
 

@@ -25,7 +25,7 @@ pub(super) const ANSWER_MAX: Duration = Duration::from_secs(2);
 /// How long a whole reading may take.
 const READ_MAX: Duration = Duration::from_secs(30);
 
-/// Reads the queues of a store, only when somebody asks. Clones share everything.
+/// Reads the queues of a store, only for a scrape. Clones share everything.
 #[derive(Clone, Debug)]
 pub(crate) struct Sampler(Arc<Shared>);
 

@@ -262,7 +262,7 @@ async fn scrapes_share_one_reading() {
     let watched = Watched::new().await;
     watched.client.push(vec![job(&watched.client, "mail")]).await.unwrap();
     let site = Site::new(&watched.client);
-    assert_eq!(watched.called("now"), 0, "nobody has asked yet");
+    assert_eq!(watched.called("now"), 0, "no scrape has asked yet");
     watched.fail("count", Fault::Delay(PAUSE / 10));
     for n in 0..2 {
         let scrapes = join_all((0..50).map(|_| site.scrape())).await;
@@ -365,7 +365,7 @@ async fn a_store_that_is_away_for_long_is_no_error_of_the_scrape() {
             advance(Duration::from_secs(30)).await;
         }
     }
-    // A gate that refuses for another reason is heard.
+    // A refusal for another reason is passed on.
     for verb in ["now", "doc"] {
         watched.fail(verb, Fault::Pass);
     }
