@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     accept::{Limits, accept},
-    metrics,
+    metrics::{self, Sampler},
 };
 
 /// A connection is for one answer.
@@ -36,20 +36,24 @@ const LIMITS: Limits = Limits {
 /// ```
 pub fn router(metrics: &Metrics, health: &Health) -> Router {
     let (live, able) = (health.clone(), health.clone());
-    metrics_router(metrics)
+    metrics_router(metrics, None)
         .route("/healthz", get(move || ready(answer(live.now(), |now| now.is_alive))))
         .route("/readyz", get(move || ready(answer(able.now(), |now| now.is_ready))))
 }
 
-/// Returns a router for `/metrics`.
-pub(crate) fn metrics_router(metrics: &Metrics) -> Router {
+/// Returns a router for `/metrics`, with the gauges of a sampler if there is one.
+pub(crate) fn metrics_router(metrics: &Metrics, sampler: Option<Sampler>) -> Router {
     let metrics = metrics.clone();
     let content_type = [(CONTENT_TYPE, metrics::CONTENT_TYPE)];
     // With many queues the text takes a while, and health must not wait for it.
     let text = move || {
-        let metrics = metrics.clone();
+        let (metrics, sampler) = (metrics.clone(), sampler.clone());
         async move {
-            let text = spawn_blocking(move || metrics::text(&metrics)).await;
+            let known = match sampler {
+                Some(sampler) => Some(sampler.now().await),
+                None => None,
+            };
+            let text = spawn_blocking(move || metrics::text_of(&metrics, known)).await;
             text.map(|text| (content_type, text)).map_err(|_| StatusCode::SERVICE_UNAVAILABLE)
         }
     };

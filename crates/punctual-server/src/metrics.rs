@@ -1,7 +1,12 @@
 //! The text that Prometheus reads.
 //!
 //! Names are `punctual_*`, in base units. `queue` and `kind` are the only labels with an open set of values. [`Metrics`]
-//! bounds both.
+//! bounds both. A sample of queues is bounded, too (`metrics/sample.rs`).
+
+mod away;
+mod gauges;
+mod sample;
+mod sampler;
 
 use std::{collections::HashMap, fmt, time::Duration};
 
@@ -13,6 +18,9 @@ use prometheus_client::{
 };
 use punctual::client::{Counted, KindCounted, Metrics, QueueCounted};
 
+pub(crate) use self::{away::away, sampler::Sampler};
+use self::{gauges::Gauges, sampler::Known};
+
 /// The type of the answer.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -23,8 +31,24 @@ pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 /// assert!(punctual_server::text(&Metrics::default()).contains("punctual_build_info{"));
 /// ```
 pub fn text(metrics: &Metrics) -> String {
+    text_of(metrics, None)
+}
+
+/// Returns what `metrics` counted, and what is known of the store.
+pub(crate) fn text_of(metrics: &Metrics, known: Option<Known>) -> String {
+    let counted: Box<dyn Collector> = Box::new(Snapshot(metrics.now()));
+    let known = known.map(|known| -> Box<dyn Collector> { Box::new(Gauges(known)) });
+    text_from([counted].into_iter().chain(known))
+}
+
+/// Returns only what is known of the store.
+fn of_store(known: Known) -> String {
+    text_from([Box::new(Gauges(known)) as Box<dyn Collector>])
+}
+
+fn text_from(collectors: impl IntoIterator<Item = Box<dyn Collector>>) -> String {
     let mut registry = Registry::with_prefix("punctual");
-    registry.register_collector(Box::new(Snapshot(metrics.now())));
+    collectors.into_iter().for_each(|collector| registry.register_collector(collector));
     let mut text = String::new();
     encode(&mut text, &registry).expect("invariant: a string takes any text");
     as_prometheus(&text)

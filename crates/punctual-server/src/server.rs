@@ -21,6 +21,7 @@ use crate::{
     dashboard::{dashboard, login, to_login},
     gate::{Caller, Gate, Needs},
     listen::metrics_router,
+    metrics::{Sampler, away},
     rights,
     token::Role,
 };
@@ -49,6 +50,7 @@ const READY_MAX: Duration = Duration::from_secs(2);
 pub struct Server {
     client: Client,
     metrics: Metrics,
+    sampler: Sampler,
     gate: Gate,
     dashboard: DashboardOptions,
     tls: Option<Tls>,
@@ -59,7 +61,14 @@ impl Server {
     pub fn new(client: &Client) -> Self {
         let metrics = Metrics::default();
         let client = client.with_metrics(&metrics);
-        Self { gate: Gate::new(&client), client, metrics, dashboard: DashboardOptions::default(), tls: None }
+        Self {
+            gate: Gate::new(&client),
+            sampler: Sampler::new(&client),
+            client,
+            metrics,
+            dashboard: DashboardOptions::default(),
+            tls: None,
+        }
     }
 
     /// Replaces the gate.
@@ -92,7 +101,7 @@ impl Server {
         let (base, pages) = (&self.dashboard.base_path, self.pages());
         let inner = Router::new()
             .merge(api(&self.client, stop))
-            .merge(metrics_router(&self.metrics))
+            .merge(metrics_router(&self.metrics, Some(self.sampler.clone())))
             .merge(health(&self.client))
             .merge(login(&self.gate, base))
             .fallback(async move |request: Request| pages(request).await)
@@ -100,7 +109,8 @@ impl Server {
             .layer(self.gate.layer(rights::of).on_page({
                 let base = base.clone();
                 move |refusal, _| to_login(&base, refusal)
-            }));
+            }))
+            .layer(middleware::from_fn_with_state(self.client.clone(), away));
         if base.is_empty() {
             return inner;
         }

@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "these are tests; clippy takes only functions with #[test] for such")]
 
+#[path = "metrics/gauges.rs"]
+mod gauges;
+
 use std::{
     collections::BTreeMap,
     io::{Read, Write},

@@ -26,7 +26,7 @@ Examples:
     Show,
     /// Check the configuration file without opening the store.
     #[command(after_help = "\
-Exit code 2 says that the file is wrong. The options in it are those of the commands: punctual serve --help
+Options in the sections are those of the commands: punctual serve --help
 
 Examples:
   punctual config check

@@ -27,6 +27,8 @@ mod listen;
 mod lock;
 mod look;
 mod man;
+#[cfg(unix)]
+mod monitoring;
 mod push;
 mod queue;
 #[cfg(unix)]

@@ -26,7 +26,7 @@ fn examples(page: &str) -> Vec<Example<'_>> {
     texts.map(of).collect()
 }
 
-fn post(url: &str, call: &str, body: &str) -> String {
+pub(crate) fn post(url: &str, call: &str, body: &str) -> String {
     let host = url.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(host).unwrap();
     let (length, path) = (body.len(), format!("/api/v1/{call}"));
