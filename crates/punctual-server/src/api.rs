@@ -1,11 +1,12 @@
 //! The HTTP API: calls of the store as JSON, below `/api/v1`.
 //!
 //! Each call is `POST /api/v1/CALL` (`api/calls.rs`), so a store of the scheme `http` can make every call of the library. Errors are problems
-//! (`api/problem.rs`).
+//! (`api/problem.rs`). The document of the API is at `/api/v1/openapi.json` (`api/openapi.rs`).
 
 mod body;
 mod calls;
 mod lanes;
+mod openapi;
 mod problem;
 mod scope;
 
@@ -17,7 +18,7 @@ use axum::{
     extract::{Path, State},
     http::{StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
-    routing::{any, post},
+    routing::{any, get, post},
 };
 use punctual::{CancellationToken, Client};
 
@@ -56,10 +57,20 @@ pub fn api(client: &Client, stop: &CancellationToken) -> Router {
         Problem::new(StatusCode::METHOD_NOT_ALLOWED, "invalid", "the route does not have this method")
             .with_hint("calls are made with POST")
     };
+    let reads = async || {
+        Problem::new(StatusCode::METHOD_NOT_ALLOWED, "invalid", "the route does not have this method")
+            .with_hint("the document is read with GET")
+    };
     Router::new()
+        .route("/api/v1/openapi.json", get(document).fallback(reads))
         .route("/api/v1/{call}", post(call).fallback(wrong))
         .route("/api/{*rest}", any(nothing))
         .with_state(Arc::new(api))
+}
+
+/// Returns the document of the API. It says nothing of the store, so everybody can read it.
+async fn document() -> Response {
+    ([(CONTENT_TYPE, "application/json")], openapi::text()).into_response()
 }
 
 async fn call(

@@ -8,6 +8,8 @@ mod bodies;
 mod calls;
 #[path = "api/client.rs"]
 mod client;
+#[path = "api/document.rs"]
+mod document;
 #[path = "api/hidden.rs"]
 mod hidden;
 #[path = "api/live.rs"]

@@ -190,6 +190,7 @@ pub enum Selector {
 
 /// A unique key with everything that it is compared within (S4).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct UniqueKey {
     /// The kind; `None` if the key is compared across kinds.
     pub kind: Option<String>,
@@ -277,6 +278,7 @@ impl UniqueKey {
 
 /// A job to act on, and the condition under which it is acted on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Target {
     /// The job.
     #[serde(flatten)]
@@ -288,6 +290,7 @@ pub struct Target {
 
 /// What a job must still be: in another queue it is `NotFound`, otherwise `WrongState`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Guard {
     /// Its queue.
     pub queue: String,
@@ -476,7 +479,7 @@ impl Counts {
 
 /// An operation on a queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum QueueOp {
     /// Returns its settings and counts.
     Show,
@@ -507,6 +510,7 @@ pub enum QueueOp {
 
 /// New settings, and those that they replace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Replace {
     /// The settings as the caller read them. A pause is not compared.
     pub seen: QueueSettings,
@@ -576,6 +580,7 @@ impl QueueInfo {
 
 /// A request for a histogram of waiting jobs by due time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Upcoming {
     /// The queue; `None` for all.
     pub queue: Option<String>,

@@ -17,7 +17,7 @@ use punctual::{
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Api, Problem, Scope, lanes::Lane};
+use super::{Api, Problem, Scope, lanes::Lane, openapi};
 use crate::gate::Right;
 
 type Answer = Result<Vec<u8>, Problem>;
@@ -26,6 +26,10 @@ type Answer = Result<Vec<u8>, Problem>;
 ///
 /// Dropping the future ends a wait. Any other call may or may not have had its effect, as in the library.
 pub(super) async fn answer(api: &Api, scope: &Scope, call: &str, body: &[u8]) -> Option<Answer> {
+    // So that no call can be made that the document does not have.
+    if !openapi::has(call) {
+        return None;
+    }
     Some(match call {
         "store" => store(api, body),
         "identity" => identity(api, body).await,

@@ -24,6 +24,8 @@ use punctual_server::{
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
+use crate::document::Document;
+
 /// Every call.
 pub(crate) const CALLS: [&str; 22] = [
     "store", "identity", "now", "enqueue", "reserve", "extend", "settle", "take", "wait", "get", "holder",
@@ -31,7 +33,7 @@ pub(crate) const CALLS: [&str; 22] = [
 ];
 
 /// The codes of problems. The list is closed.
-const CODES: [&str; 20] = [
+pub(crate) const CODES: [&str; 20] = [
     "not_found",
     "queue_unknown",
     "wrong_state",
@@ -64,6 +66,7 @@ pub(crate) struct Site {
     pub(crate) mail: Jobs,
     pub(crate) sms: Jobs,
     pub(crate) tokens: Tokens,
+    pub(crate) document: &'static Document,
     router: Router,
 }
 
@@ -136,7 +139,8 @@ impl Site {
         t.client.store().tool(&ToolOp::Board(board)).await.unwrap();
         let stop = CancellationToken::new();
         let router = Server::new(&t.client).dashboard(options).router(&stop);
-        Self { t, stop, mail, sms, tokens, router }
+        let document = Document::of(&router).await;
+        Self { t, stop, mail, sms, tokens, document, router }
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -145,7 +149,11 @@ impl Site {
 
     /// Makes a call.
     pub(crate) async fn call(&self, token: &str, call: &str, body: &Value) -> Answer {
-        self.send(token, call, body.to_string()).await
+        let answer = self.send(token, call, body.to_string()).await;
+        if answer.status == 200 {
+            self.document.check_request(call, body);
+        }
+        answer
     }
 
     /// Makes a call with any body.
@@ -157,6 +165,8 @@ impl Site {
     /// Sends a request, and checks the form of its answer.
     pub(crate) async fn request(&self, token: &str, mut request: Request<Body>) -> Answer {
         let is_of_api = request.uri().path().starts_with("/api");
+        let call = request.uri().path().strip_prefix("/api/v1/").filter(|_| request.method() == Method::POST);
+        let call = call.map(str::to_owned);
         let peer: SocketAddr = "192.0.2.1:50000".parse().unwrap();
         request.extensions_mut().insert(ConnectInfo(peer));
         if !token.is_empty() {
@@ -170,6 +180,9 @@ impl Site {
         let answer = Answer { status, text: String::from_utf8(bytes.to_vec()).unwrap() };
         if !is_of_api {
             return answer;
+        }
+        if let Some(call) = call {
+            self.document.check_answer(&call, status, &answer.text);
         }
         if status == 200 {
             assert_eq!(content_type.as_deref(), Some("application/json"));

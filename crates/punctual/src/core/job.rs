@@ -440,7 +440,7 @@ impl Unique {
 
 /// How long a unique key is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Scope {
     /// While the job is waiting or running, also after a cancel was requested.
     #[default]

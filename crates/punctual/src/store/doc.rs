@@ -28,7 +28,7 @@ pub struct Doc {
 
 /// A step on the documents of a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum DocOp {
     /// Returns a document.
     Get {

@@ -136,6 +136,7 @@ pub struct Batch {
 
 /// A lease to extend, and the notes of its run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Heartbeat {
     /// The lease.
     #[serde(flatten)]

@@ -19,6 +19,7 @@ use crate::core::{
 /// If an answer is lost, the step may have been done. A repeated add adds again; a set or removal can be repeated
 /// safely.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct BoardOp {
     /// The name of the board: 1 to 255 bytes without NUL.
     pub name: String,
@@ -35,6 +36,7 @@ pub struct BoardOp {
 /// If the clock goes back by less than the window, adds go to the bucket that was current before. What is further
 /// ahead is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct BoardWindow {
     /// The kind of bucket.
     pub bucket: Bucket,
@@ -56,7 +58,7 @@ pub enum Bucket {
 
 /// The kind of a step on a leaderboard.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum BoardAct {
     /// Adds to the score of a member, which starts at 0.
     Add {

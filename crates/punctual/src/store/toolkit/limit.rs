@@ -17,6 +17,7 @@ use crate::core::{
 ///
 /// If an answer is lost, the call may have been counted. A repeated call is counted again, so never too many pass.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LimitOp {
     /// The name of the limiter: 1 to 255 bytes without NUL.
     pub name: String,
@@ -30,7 +31,7 @@ pub struct LimitOp {
 
 /// The rule of a rate limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum LimitRule {
     /// At most `max` calls in any window of the period, with a log of their instants. A window is half open: a call
     /// that passed at t counts before t + period.

@@ -27,7 +27,7 @@ const LOCK_NAME_BYTES_MAX: usize = NAME_BYTES_MAX - LOCK_NOTIFICATION.len();
 
 /// A step on a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum LockOp {
     /// Acquires the lock for the owner if it is free. An owner that already holds it keeps its fence, and the lease
     /// starts anew. So the step can be repeated safely (S3).

@@ -1,0 +1,140 @@
+//! Problems: the answers that are not 200.
+
+use serde_json::{Map, Value, json};
+
+use super::shape::{Schemas, open, reference, text, within, word};
+
+/// The codes of problems. The list is closed.
+const CODES: [&str; 22] = [
+    "not_found",
+    "queue_unknown",
+    "wrong_state",
+    "unique_conflict",
+    "version_mismatch",
+    "lease_lost",
+    "conflict",
+    "invalid",
+    "unsupported",
+    "outdated",
+    "payload_too_large",
+    "unauthenticated",
+    "forbidden",
+    "cross_site",
+    "host_not_allowed",
+    "rate_limited",
+    "overloaded",
+    "store_unavailable",
+    "store_full",
+    "corrupt",
+    "unknown_outcome",
+    "timed_out",
+];
+
+/// A problem: its status, its name in the document, its codes, and what it means.
+struct Kind {
+    status: u16,
+    name: &'static str,
+    codes: &'static [&'static str],
+    description: &'static str,
+}
+
+const fn kind(
+    status: u16,
+    name: &'static str,
+    codes: &'static [&'static str],
+    description: &'static str,
+) -> Kind {
+    Kind { status, name, codes, description }
+}
+
+const KINDS: [Kind; 14] = [
+    kind(401, "Unauthenticated", &["unauthenticated"], "The token is missing, wrong, revoked or expired."),
+    kind(
+        403,
+        "Forbidden",
+        &["forbidden", "cross_site"],
+        "The token does not allow the request, the server is read-only, or a page of another site sent the request.",
+    ),
+    kind(408, "TimedOut", &["timed_out"], "The body did not arrive within 30 s."),
+    kind(409, "Conflict", &["conflict"], "Two parts of the call, or two settings, contradict each other."),
+    kind(413, "TooLarge", &["payload_too_large"], "The body, a payload or a result is over its limit."),
+    kind(421, "HostNotAllowed", &["host_not_allowed"], "The Host header names another server."),
+    kind(422, "Invalid", &["invalid"], "A field is wrong. Nothing was changed."),
+    kind(429, "RateLimited", &["rate_limited"], "Too many wrong tokens came from this address."),
+    kind(431, "HeadTooLarge", &[], "The head of the request is larger than 64 KiB."),
+    kind(500, "Corrupt", &["corrupt"], "A record of the store cannot be read."),
+    kind(
+        501,
+        "Unsupported",
+        &["unsupported", "outdated"],
+        "The store or this version does not have the call.",
+    ),
+    kind(
+        503,
+        "Unavailable",
+        &["store_unavailable", "overloaded"],
+        "The store is unavailable, or large requests hold all memory for bodies. Nothing was changed.",
+    ),
+    kind(504, "UnknownOutcome", &["unknown_outcome"], "The answer of the store was lost."),
+    kind(507, "Full", &["store_full"], "The store has no space."),
+];
+
+/// Statuses that only calls that write have.
+const OF_WRITES: [u16; 2] = [409, 507];
+
+/// Returns the problems with which a call can answer, by status.
+pub(super) fn of_problems(writes: bool) -> Map<String, Value> {
+    let kinds = KINDS.iter().filter(|kind| writes || !OF_WRITES.contains(&kind.status));
+    kinds
+        .map(|kind| {
+            let reference = json!({"$ref": format!("#/components/responses/{}", kind.name)});
+            (kind.status.to_string(), reference)
+        })
+        .collect()
+}
+
+/// Returns the problems by name.
+pub(super) fn responses() -> Map<String, Value> {
+    KINDS.iter().map(|kind| (kind.name.to_owned(), response(kind))).collect()
+}
+
+fn response(kind: &Kind) -> Value {
+    let mut response = json!({"description": kind.description});
+    if !kind.codes.is_empty() {
+        let schema = json!({"allOf": [
+            reference("Problem"),
+            {"properties": {"status": {"const": kind.status}, "code": {"enum": kind.codes}}},
+        ]});
+        response["content"] = json!({"application/problem+json": {"schema": schema}});
+    }
+    if matches!(kind.status, 429 | 503) {
+        response["headers"] = json!({"Retry-After": {"$ref": "#/components/headers/Retry-After"}});
+    }
+    response
+}
+
+/// Returns the headers of answers.
+pub(super) fn headers() -> Value {
+    json!({"Retry-After": {
+        "description": "The time in seconds after which the request can be repeated.",
+        "required": true,
+        "schema": {"type": "integer", "minimum": 1},
+    }})
+}
+
+pub(super) fn schemas() -> Schemas {
+    vec![(
+        "Problem",
+        open(
+            "An error (RFC 9457). Decide by status and code, and show detail and hint to people.",
+            [
+                ("type", text("The address of the code.")),
+                ("title", text("The status in words.")),
+                ("status", within(400, 599, "The status.")),
+                ("code", word(&CODES, "What happened, from a closed list.")),
+                ("detail", text("What happened, for people.")),
+                ("hint?", text("What to try.")),
+            ],
+        ),
+    )]
+}
