@@ -1,11 +1,14 @@
-//! The dashboard: pages for people, as an axum router. The server renders each page; no page has a script.
+//! The dashboard: pages for people, as an axum router. The server renders each page. One script makes
+//! pages live, and none needs it.
 //!
 //! Every request passes `guard`, which alone decides whether a change is allowed and sets the headers of the answer.
 
 mod act;
+mod assets;
 mod badge;
 mod chart;
 mod content;
+mod events;
 mod failures;
 mod fault;
 mod fields;
@@ -22,11 +25,11 @@ mod picked;
 mod queue;
 mod queues;
 mod schedules;
-mod style;
 mod terms;
 mod text;
 mod topics;
 mod upcoming;
+mod watcher;
 mod why;
 
 use std::sync::Arc;
@@ -35,10 +38,11 @@ use axum::{
     Router, middleware,
     routing::{get, post},
 };
-use punctual::Client;
+use punctual::{CancellationToken, Client};
 
-use self::{fault::Fault, links::Links, style::Style};
+use self::{assets::Assets, fault::Fault, links::Links};
 pub(crate) use login::{login, to_login};
+pub(crate) use watcher::Watcher;
 
 /// The options of [`dashboard`].
 ///
@@ -60,6 +64,10 @@ pub struct DashboardOptions {
     ///
     /// Errors, log lines and filters by payload stay as they are.
     pub hide_payloads: bool,
+    /// Ends the streams of live pages when it is cancelled (default: never).
+    ///
+    /// Cancel it when your server begins to end. Otherwise a server that waits for its requests waits for open pages.
+    pub stop: CancellationToken,
 }
 
 /// Returns the dashboard of a store, as a router that can be nested under any path.
@@ -79,10 +87,17 @@ pub struct DashboardOptions {
 /// # Ok(()) }
 /// ```
 pub fn dashboard(client: &Client, options: DashboardOptions) -> Router {
+    let watcher = Watcher::new(client, &options.stop);
+    with_watcher(client, options, &watcher)
+}
+
+/// As [`dashboard`], with a watcher that several routers share.
+pub(crate) fn with_watcher(client: &Client, options: DashboardOptions, watcher: &Watcher) -> Router {
     let board = Arc::new(Board {
         client: client.clone(),
         links: Links::new(&options.base_path),
-        style: Style::new(),
+        assets: Assets::new(),
+        watcher: watcher.clone(),
         options,
     });
     Router::new()
@@ -100,7 +115,9 @@ pub fn dashboard(client: &Client, options: DashboardOptions) -> Router {
         .route("/failures", get(failures::page))
         .route("/schedules", get(schedules::page))
         .route("/topics", get(topics::page))
-        .route("/style.css", get(style::page))
+        .route("/events", get(events::page))
+        .route("/style.css", get(assets::style))
+        .route("/live.js", get(assets::script))
         .fallback(async || Fault::NoPage)
         .method_not_allowed_fallback(async || Fault::Method)
         .layer(middleware::from_fn_with_state(Arc::clone(&board), guard::guard))
@@ -112,6 +129,7 @@ pub fn dashboard(client: &Client, options: DashboardOptions) -> Router {
 struct Board {
     client: Client,
     links: Links,
-    style: Style,
+    assets: Assets,
+    watcher: Watcher,
     options: DashboardOptions,
 }

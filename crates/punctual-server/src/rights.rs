@@ -13,7 +13,7 @@ pub(crate) fn of(method: &Method, path: &str) -> Option<Needs> {
         return of_call(call);
     }
     match (method, path) {
-        (&Method::GET, "/healthz" | "/readyz" | "/style.css" | "/login")
+        (&Method::GET, "/healthz" | "/readyz" | "/style.css" | "/live.js" | "/login")
         | (&Method::POST, "/login" | "/logout") => Some(Needs::PUBLIC),
         // The other pages of the dashboard, and metrics.
         (&Method::GET, _) => Some(Right::Read.in_store()),

@@ -18,7 +18,7 @@ use crate::{
     DashboardOptions, Tls,
     accept::{Limits, accept},
     api::{Problem, api},
-    dashboard::{dashboard, login, to_login},
+    dashboard::{Watcher, login, to_login, with_watcher},
     gate::{Caller, Gate, Needs},
     listen::metrics_router,
     metrics::{Sampler, away},
@@ -94,11 +94,11 @@ impl Server {
         self
     }
 
-    /// Returns the router, under its base path. `stop` ends requests that wait for jobs.
+    /// Returns the router, under its base path. `stop` ends requests that wait for jobs, and streams of live pages.
     ///
     /// Requests need the address of the peer: [`axum::extract::ConnectInfo`] of a `SocketAddr`.
     pub fn router(&self, stop: &CancellationToken) -> Router {
-        let (base, pages) = (&self.dashboard.base_path, self.pages());
+        let (base, pages) = (&self.dashboard.base_path, self.pages(stop));
         let inner = Router::new()
             .merge(api(&self.client, stop))
             .merge(metrics_router(&self.metrics, Some(self.sampler.clone())))
@@ -120,10 +120,14 @@ impl Server {
     }
 
     /// Returns a handler for the pages of the dashboard. Callers that must not see payloads get pages without them.
-    fn pages(&self) -> impl Fn(Request) -> RouteFuture<Infallible> + Clone + Send + Sync + 'static {
-        let shown = dashboard(&self.client, self.dashboard.clone());
+    fn pages(
+        &self,
+        stop: &CancellationToken,
+    ) -> impl Fn(Request) -> RouteFuture<Infallible> + Clone + Send + Sync + use<> {
+        let watcher = Watcher::new(&self.client, stop);
+        let shown = with_watcher(&self.client, self.dashboard.clone(), &watcher);
         let hidden = DashboardOptions { hide_payloads: true, ..self.dashboard.clone() };
-        let hidden = dashboard(&self.client, hidden);
+        let hidden = with_watcher(&self.client, hidden, &watcher);
         move |request| {
             let hides = request.extensions().get::<Caller>().is_some_and(|caller| caller.payloads_hidden);
             let mut pages = if hides { hidden.clone() } else { shown.clone() };

@@ -118,6 +118,7 @@ pub(super) async fn run(session: &Session, args: &Serve) -> Result {
         base_path: base_path.clone(),
         read_only: args.read_only,
         hide_payloads: args.hide_payloads,
+        ..DashboardOptions::default()
     };
     let server = Server::new(&session.client).gate(gate).dashboard(options);
     let (server, scheme) = match (&args.tls_cert, &args.tls_key) {

@@ -78,7 +78,8 @@ pub(super) async fn confirm(Shared(board): Shared<Arc<Board>>, request: Request)
     let (filter, cursor) = back.search();
     let verb = verb(&action);
     html(&Page {
-        frame: Frame::new(&board, Here::Jobs, format!("{verb} {}?", counted(jobs.len() as u64, "job"))),
+        frame: Frame::new(&board, Here::Jobs, format!("{verb} {}?", counted(jobs.len() as u64, "job")))
+            .still(),
         verb,
         name: action.name(),
         n: counted(jobs.len() as u64, "job"),

@@ -26,6 +26,8 @@ pub(super) enum Fault {
     /// A filter that looks into payloads, of a caller that must not see them.
     Hidden,
     TooLarge,
+    /// More pages listen than the server has room for.
+    Listeners,
     /// A field that cannot be read: what is wrong, and what to write.
     Form(String, String),
     Store(Error),
@@ -77,6 +79,7 @@ impl Fault {
             Self::ReadOnly | Self::CrossSite | Self::Hidden => StatusCode::FORBIDDEN,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Form(..) => StatusCode::BAD_REQUEST,
+            Self::Listeners => StatusCode::SERVICE_UNAVAILABLE,
             Self::Template => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Store(error) => match error.kind() {
                 ErrorKind::Unavailable | ErrorKind::UnknownOutcome | ErrorKind::Closed => {
@@ -136,6 +139,11 @@ impl Fault {
                 "Refused",
                 "The filter looks into payloads, which are hidden from this token.".into(),
                 "Remove the terms that begin with payload, or use a token that shows payloads.".into(),
+            ),
+            Self::Listeners => (
+                "Too many live pages",
+                "As many pages listen for changes as the server has room for.".into(),
+                "The page works without updates. Load it again to see changes.".into(),
             ),
             Self::TooLarge => (
                 "Too much at once",

@@ -33,6 +33,9 @@ pub(super) struct Frame {
     pub(super) title: String,
     pub(super) links: Links,
     pub(super) style: String,
+    pub(super) script: String,
+    /// Whether the page can be loaded again by its address.
+    pub(super) is_live: bool,
     pub(super) read_only: bool,
     pub(super) flash: Option<Flash>,
     pub(super) entries: Vec<Entry>,
@@ -63,13 +66,20 @@ impl Frame {
         Self {
             title: title.into(),
             links: board.links.clone(),
-            style: board.links.query("style.css", &[("v", &board.style.digest)]),
+            style: board.assets.style(&board.links),
+            script: board.assets.script(&board.links),
+            is_live: here != Here::Nowhere,
             read_only: board.options.read_only,
             flash: None,
             entries: ENTRIES.into_iter().map(entry).collect(),
             store: store.url().to_owned(),
             durability: store.durability().name(),
         }
+    }
+
+    /// Marks the answer to a form, which its address alone does not lead to.
+    pub(super) fn still(self) -> Self {
+        Self { is_live: false, ..self }
     }
 
     /// Adds the message after a change.

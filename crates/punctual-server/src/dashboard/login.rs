@@ -13,7 +13,7 @@ use axum::{
     routing::{get, post},
 };
 
-use super::{frame::html, guard, links::Links, style::Style};
+use super::{assets::Assets, frame::html, guard, links::Links};
 use crate::accept::Encrypted;
 use crate::gate::{Gate, Refusal, end_session_cookie, session_cookie};
 
@@ -25,12 +25,12 @@ const BODY_BYTES_MAX: usize = 4 * 1024;
 struct Login {
     gate: Gate,
     links: Links,
-    style: Style,
+    assets: Assets,
 }
 
 /// Returns a router for `/login` and `/logout`, which a gate must leave public.
 pub(crate) fn login(gate: &Gate, base_path: &str) -> Router {
-    let login = Login { gate: gate.clone(), links: Links::new(base_path), style: Style::new() };
+    let login = Login { gate: gate.clone(), links: Links::new(base_path), assets: Assets::new() };
     Router::new()
         .route("/login", get(async |State(login): State<Arc<Login>>| login.page(None)).post(log_in))
         .route("/logout", post(log_out))
@@ -56,7 +56,7 @@ struct Page<'a> {
 
 impl Login {
     fn page(&self, refusal: Option<&Refusal>) -> Response {
-        let style = self.links.query("style.css", &[("v", &self.style.digest)]);
+        let style = self.assets.style(&self.links);
         let page = html(&Page { style, action: self.links.to("login"), refusal });
         let status = refusal.map_or(StatusCode::OK, |refusal| refusal.status);
         (status, page).into_response()

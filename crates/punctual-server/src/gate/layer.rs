@@ -60,6 +60,8 @@ impl GateLayer {
         let needs = (self.rights)(&method, parts.uri.path()).unwrap_or(Needs::UNKNOWN);
         if let Some(caller) = self.gate.admit(parts, needs).await? {
             parts.extensions.insert(caller);
+            // For a handler whose answer lasts longer than the gate believes a token.
+            parts.extensions.insert(self.gate.clone());
         }
         Ok(())
     }

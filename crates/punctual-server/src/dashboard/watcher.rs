@@ -1,0 +1,159 @@
+//! Notices changes of the store for all open pages: one loop for each process, which reads only while a page listens.
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use punctual::{CancellationToken, Client, Result, store::Counts};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    time::{Instant, sleep_until},
+};
+
+/// The most pages that listen at once. Each holds a connection.
+pub(crate) const LISTENERS_MAX: usize = 5_000;
+/// How often the counters are read at most.
+const EVERY: Duration = Duration::from_secs(1);
+/// The names of queues are read with every so many reads of the counters. They are many, and seldom change.
+const QUEUES_EVERY: u32 = 5;
+
+/// How often each part of the store has changed since the process began, as far as a sample shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Versions {
+    pub(crate) counts: u64,
+    pub(crate) queues: u64,
+}
+
+/// The watcher of a store. Clones are the same one.
+#[derive(Clone, Debug)]
+pub(crate) struct Watcher(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    client: Client,
+    stop: CancellationToken,
+    versions: watch::Sender<Versions>,
+    seats: Arc<Semaphore>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_running: bool,
+    /// When the next read is due, also if the loop ended and began again.
+    next: Option<Instant>,
+}
+
+/// What was read last.
+#[derive(Debug, Default)]
+struct Seen {
+    reads: u32,
+    counts: Option<Counts>,
+    queues: Option<Vec<String>>,
+}
+
+/// An open page. It gets the latest versions only, however slow it is.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    versions: watch::Receiver<Versions>,
+    stop: CancellationToken,
+    _seat: OwnedSemaphorePermit,
+}
+
+impl Watcher {
+    /// Makes a watcher, which does nothing yet. `stop` ends it and all that listen.
+    pub(crate) fn new(client: &Client, stop: &CancellationToken) -> Self {
+        Self(Arc::new(Shared {
+            client: client.clone(),
+            stop: stop.clone(),
+            versions: watch::Sender::default(),
+            seats: Arc::new(Semaphore::new(LISTENERS_MAX)),
+            state: Mutex::default(),
+        }))
+    }
+
+    /// Listens, and starts the loop if nobody else listens. `None` if too many listen.
+    pub(crate) fn listen(&self) -> Option<Listener> {
+        let seat = Arc::clone(&self.0.seats).try_acquire_owned().ok()?;
+        let mut state = self.0.state();
+        let mut versions = self.0.versions.subscribe();
+        if state.is_running {
+            versions.mark_changed();
+        } else {
+            // Its first read is a change for all, since nobody knows what happened before.
+            state.is_running = true;
+            tokio::spawn(Arc::clone(&self.0).run());
+        }
+        Some(Listener { versions, stop: self.0.stop.clone(), _seat: seat })
+    }
+}
+
+impl Listener {
+    /// Waits for a change. `None` at the end of the server.
+    pub(crate) async fn next(&mut self) -> Option<Versions> {
+        tokio::select! {
+            () = self.stop.cancelled() => None,
+            changed = self.versions.changed() => changed.ok().map(|()| *self.versions.borrow_and_update()),
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads until nobody listens.
+    async fn run(self: Arc<Self>) {
+        let mut seen = Seen::default();
+        while let Some(next) = self.next_read() {
+            tokio::select! {
+                () = self.stop.cancelled() => {}
+                () = sleep_until(next) => self.sample(&mut seen).await,
+            }
+        }
+    }
+
+    /// Returns when to read next, or ends the loop. A page that begins to listen meanwhile waits for the lock, and starts
+    /// another one.
+    fn next_read(&self) -> Option<Instant> {
+        let mut state = self.state();
+        if self.stop.is_cancelled() || self.versions.receiver_count() == 0 {
+            state.is_running = false;
+            return None;
+        }
+        let now = Instant::now();
+        let next = state.next.map_or(now, |next| next.max(now));
+        state.next = Some(next + EVERY);
+        Some(next)
+    }
+
+    async fn sample(&self, seen: &mut Seen) {
+        let old = *self.versions.borrow();
+        match self.read(seen, old).await {
+            Ok(new) => _ = self.versions.send_if_modified(|versions| std::mem::replace(versions, new) != new),
+            // Pages find that out themselves when they are loaded.
+            Err(error) => tracing::debug!(target: "punctual", %error, "the counters could not be read"),
+        }
+    }
+
+    /// Reads the counters, and at times the names of the queues. Makes at most two calls to the store.
+    async fn read(&self, seen: &mut Seen, mut versions: Versions) -> Result<Versions> {
+        let store = self.client.store();
+        let counts = Some(store.count(None).await?);
+        if seen.counts != counts {
+            versions.counts += 1;
+        }
+        if seen.reads.is_multiple_of(QUEUES_EVERY) {
+            let queues = Some(store.queues(None).await?);
+            if seen.queues != queues {
+                versions.queues += 1;
+            }
+            seen.queues = queues;
+        }
+        seen.counts = counts;
+        seen.reads = seen.reads.wrapping_add(1);
+        Ok(versions)
+    }
+}

@@ -1,0 +1,183 @@
+//! Live pages: the stream of changes, who gets it, when it ends, and what it costs the store.
+
+#![expect(clippy::unwrap_used, reason = "these are tests; clippy takes only functions with #[test] for such")]
+
+mod dashboard {
+    pub(crate) mod stream;
+}
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::http::StatusCode;
+use dashboard::stream::{Site, Stream};
+use punctual::{
+    CancellationToken, Client, NewJob, Payload,
+    testing::{Fault, FaultyStore, TestQueue},
+};
+use punctual_server::{
+    DashboardOptions,
+    token::{self, NewToken, Role},
+};
+use tokio::time::{Instant, sleep, timeout};
+
+/// Longer than any wait of these tests.
+const LONG: Duration = Duration::from_secs(20);
+
+async fn push(client: &Client) {
+    let job = NewJob::new(client.make_id(), "mail.send", "mail", Payload::json("1"));
+    client.push(vec![job]).await.unwrap();
+}
+
+/// A client whose calls to the store are counted.
+fn counted(t: &TestQueue) -> (Client, Arc<AtomicU64>) {
+    let calls = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&calls);
+    let store = FaultyStore::new(Arc::clone(t.client.store()), move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Fault::Pass
+    });
+    (Client::new(Arc::new(store)), calls)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_is_streamed_within_two_seconds_and_nothing_else_is() {
+    let t = TestQueue::new();
+    let site = Site::new(&t.client, &CancellationToken::new());
+    let mut stream = site.listen(None).await;
+    assert_eq!(stream.next().await.unwrap(), "retry: 2000\n: listening\n\n");
+    assert_eq!(stream.event().await, "{\"counts\":1,\"queues\":1}");
+    assert!(timeout(Duration::from_millis(3_500), stream.event()).await.is_err(), "nothing has changed");
+    push(&t.client).await;
+    let said = timeout(Duration::from_secs(2), stream.event()).await.unwrap();
+    assert!(said.starts_with("{\"counts\":2,"), "{said}");
+    // The names of queues are read less often.
+    assert_eq!(timeout(LONG, stream.event()).await.unwrap(), "{\"counts\":2,\"queues\":2}");
+    // A page that comes later gets what is true now at once.
+    let mut second = site.listen(None).await;
+    assert_eq!(
+        timeout(Duration::from_millis(1), second.event()).await.unwrap(),
+        "{\"counts\":2,\"queues\":2}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_page_gets_the_latest_change_only() {
+    let t = TestQueue::new();
+    let site = Site::new(&t.client, &CancellationToken::new());
+    let mut stream = site.listen(None).await;
+    stream.event().await;
+    for _ in 0..10 {
+        push(&t.client).await;
+        sleep(Duration::from_secs(2)).await;
+    }
+    let said = stream.event().await;
+    assert!(said.starts_with("{\"counts\":2,") || said.starts_with("{\"counts\":11,"), "{said}");
+    assert!(timeout(Duration::from_secs(5), stream.event()).await.is_err(), "one event for all changes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_stream_has_a_heartbeat_every_15_seconds() {
+    let t = TestQueue::new();
+    let mut stream = Site::new(&t.client, &CancellationToken::new()).listen(None).await;
+    stream.event().await;
+    let begin = Instant::now();
+    assert_eq!(stream.next().await.unwrap(), ":\n\n");
+    let took = begin.elapsed();
+    assert!(Duration::from_secs(14) < took && took < Duration::from_secs(16), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_watcher_reads_for_all_pages_and_none_without_pages() {
+    let t = TestQueue::new();
+    let (client, calls) = counted(&t);
+    let site = Site::dashboard(&client, DashboardOptions::default());
+    for n in [0, 1, 1_000] {
+        let mut streams = Vec::new();
+        for _ in 0..n {
+            let mut stream = site.listen(None).await;
+            stream.event().await;
+            streams.push(stream);
+        }
+        let before = calls.load(Ordering::Relaxed);
+        sleep(Duration::from_secs(100)).await;
+        let calls = calls.load(Ordering::Relaxed) - before;
+        println!("{n} pages: {calls} calls to the store in 100 s");
+        let expected = if n == 0 { 0..=0 } else { 110..=125 };
+        assert!(expected.contains(&calls), "{n} pages: {calls} calls");
+        drop(streams);
+        sleep(Duration::from_secs(3)).await;
+    }
+    // Pages that come and go do not make it read more often.
+    let before = calls.load(Ordering::Relaxed);
+    for _ in 0..100 {
+        drop(site.listen(None).await);
+        sleep(Duration::from_millis(100)).await;
+    }
+    let calls = calls.load(Ordering::Relaxed) - before;
+    assert!(calls <= 24, "{calls} calls in 10 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_too_many_is_refused_and_gets_the_next_free_place() {
+    let t = TestQueue::new();
+    let site = Site::dashboard(&t.client, DashboardOptions::default());
+    let mut streams = Vec::new();
+    for _ in 0..5_000 {
+        streams.push(site.listen(None).await);
+    }
+    let (status, text) = site.refused(None).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(text.contains("Too many live pages"), "{text}");
+    streams.pop();
+    site.listen(None).await;
+}
+
+#[tokio::test]
+async fn streams_end_with_the_server() {
+    let t = TestQueue::new();
+    let stop = CancellationToken::new();
+    let site = Site::new(&t.client, &stop);
+    let (mut first, mut second) = (site.listen(None).await, site.listen(None).await);
+    first.event().await;
+    stop.cancel();
+    let ends = async |stream: &mut Stream| while stream.next().await.is_some() {};
+    timeout(Duration::from_secs(1), async { tokio::join!(ends(&mut first), ends(&mut second)) })
+        .await
+        .unwrap();
+    // One that comes afterwards ends at once.
+    let mut late = site.listen(None).await;
+    timeout(Duration::from_secs(1), ends(&mut late)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stream_needs_a_token_and_ends_when_it_is_revoked() {
+    let t = TestQueue::new();
+    let make = async |queues: Option<Vec<String>>| {
+        let new = NewToken { queues, ..NewToken::new("ana", Role::Read) };
+        token::make(&t.client, &new, token::random().unwrap()).await.unwrap()
+    };
+    let (own, other, narrow) =
+        (make(None).await, make(None).await, make(Some(vec!["mail".to_owned()])).await);
+    let site = Site::new(&t.client, &CancellationToken::new());
+    assert_eq!(site.refused(None).await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(site.refused(Some("pt_00000000_00")).await.0, StatusCode::UNAUTHORIZED);
+    // Counters of the store say something of all queues.
+    assert_eq!(site.refused(Some(narrow.secret.expose())).await.0, StatusCode::FORBIDDEN);
+
+    let mut stream = site.listen(Some(own.secret.expose())).await;
+    let mut others = site.listen(Some(other.secret.expose())).await;
+    stream.event().await;
+    token::revoke(&t.client, &own.token.id).await.unwrap();
+    let begin = Instant::now();
+    timeout(LONG, async { while stream.next().await.is_some() {} }).await.unwrap();
+    // As long as a token is believed, and the time between two checks.
+    assert!(begin.elapsed() < Duration::from_millis(1_500), "{:?}", begin.elapsed());
+    push(&t.client).await;
+    timeout(LONG, others.event()).await.unwrap();
+}
