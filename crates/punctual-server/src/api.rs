@@ -8,6 +8,7 @@ mod calls;
 mod lanes;
 mod openapi;
 mod problem;
+mod resources;
 mod scope;
 
 use std::sync::Arc;
@@ -63,6 +64,7 @@ pub fn api(client: &Client, stop: &CancellationToken) -> Router {
     };
     Router::new()
         .route("/api/v1/openapi.json", get(document).fallback(reads))
+        .merge(resources::routes())
         .route("/api/v1/{call}", post(call).fallback(wrong))
         .route("/api/{*rest}", any(nothing))
         .with_state(Arc::new(api))

@@ -9,6 +9,9 @@ pub(crate) fn of(method: &Method, path: &str) -> Option<Needs> {
     if (method, path) == (&Method::GET, "/api/v1/openapi.json") {
         return Some(Needs::PUBLIC);
     }
+    if method == Method::GET && ["/api/v1/jobs/", "/api/v1/queues/"].iter().any(|of| path.starts_with(of)) {
+        return Some(Right::Read.by_queue());
+    }
     if let Some(call) = path.strip_prefix("/api/v1/") {
         return of_call(call);
     }

@@ -14,6 +14,8 @@ mod document;
 mod hidden;
 #[path = "api/live.rs"]
 mod live;
+#[path = "api/resources.rs"]
+mod resources;
 #[path = "api/rights.rs"]
 mod rights;
 #[path = "api/site.rs"]

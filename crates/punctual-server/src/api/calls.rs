@@ -73,7 +73,7 @@ fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
     })
 }
 
-fn write(reply: &impl Serialize) -> Answer {
+pub(super) fn write(reply: &impl Serialize) -> Answer {
     serde_json::to_vec(reply).map_err(|e| {
         let what = punctual::Error::new(ErrorKind::Corrupt, "could not encode the answer");
         what.with_source(e).into()

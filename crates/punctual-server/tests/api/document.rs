@@ -52,12 +52,12 @@ impl Document {
         close(&mut strict["schemas"]);
         let (mut requests, mut answers) = (BTreeMap::new(), BTreeMap::new());
         for (path, operation) in text["paths"].as_object().unwrap() {
-            let (call, operation) = (path.trim_start_matches('/').to_owned(), &operation["post"]);
-            if operation.is_null() {
-                continue;
-            }
+            let (call, operation) =
+                (path.trim_start_matches('/').to_owned(), operation.get("post").unwrap_or(&operation["get"]));
             let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
-            requests.insert(call.clone(), validator(schema, own));
+            if schema.is_object() {
+                requests.insert(call.clone(), validator(schema, own));
+            }
             for (status, response) in operation["responses"].as_object().unwrap() {
                 let status: u16 = status.parse().unwrap();
                 let reference = response["$ref"].as_str().map(|reference| &reference[1..]);
@@ -83,9 +83,6 @@ impl Document {
 
     /// Checks an answer of the server.
     pub(crate) fn check_answer(&self, call: &str, status: u16, text: &str) {
-        if !CALLS.contains(&call) {
-            return;
-        }
         let validator = self.answers.get(&(call.to_owned(), status));
         let validator = validator.unwrap_or_else(|| panic!("{call} has no status {status}: {text}"));
         // Payloads can be deeper than what a reader takes.

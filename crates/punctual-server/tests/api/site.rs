@@ -181,7 +181,7 @@ impl Site {
         if !is_of_api {
             return answer;
         }
-        if let Some(call) = call {
+        if let Some(call) = call.filter(|call| CALLS.contains(&call.as_str())) {
             self.document.check_answer(&call, status, &answer.text);
         }
         if status == 200 {

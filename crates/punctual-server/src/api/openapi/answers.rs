@@ -47,7 +47,7 @@ const fn kind(
     Kind { status, name, codes, description }
 }
 
-const KINDS: [Kind; 14] = [
+const KINDS: [Kind; 15] = [
     kind(401, "Unauthenticated", &["unauthenticated"], "The token is missing, wrong, revoked or expired."),
     kind(
         403,
@@ -55,6 +55,7 @@ const KINDS: [Kind; 14] = [
         &["forbidden", "cross_site"],
         "The token does not allow the request, the server is read-only, or a page of another site sent the request.",
     ),
+    kind(404, "NotFound", &["not_found", "queue_unknown"], "There is no such job or queue."),
     kind(408, "TimedOut", &["timed_out"], "The body did not arrive within 30 s."),
     kind(409, "Conflict", &["conflict"], "Two parts of the call, or two settings, contradict each other."),
     kind(413, "TooLarge", &["payload_too_large"], "The body, a payload or a result is over its limit."),
@@ -84,7 +85,10 @@ const OF_WRITES: [u16; 2] = [409, 507];
 
 /// Returns the problems with which a call can answer, by status.
 pub(super) fn of_problems(writes: bool) -> Map<String, Value> {
-    let kinds = KINDS.iter().filter(|kind| writes || !OF_WRITES.contains(&kind.status));
+    let kinds = KINDS
+        .iter()
+        .filter(|kind| kind.status != 404)
+        .filter(|kind| writes || !OF_WRITES.contains(&kind.status));
     kinds
         .map(|kind| {
             let reference = json!({"$ref": format!("#/components/responses/{}", kind.name)});
