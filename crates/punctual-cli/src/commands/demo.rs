@@ -103,18 +103,9 @@ impl Part {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Demo {
     /// Show the dashboard in a browser meanwhile. It stays after the ledger, with some more jobs, until Ctrl-C.
-    #[cfg(feature = "serve")]
-    #[arg(long)]
+    #[cfg_attr(feature = "serve", arg(long))]
+    #[cfg_attr(not(feature = "serve"), arg(skip))]
     serve: bool,
-}
-
-impl Demo {
-    const fn serves(&self) -> bool {
-        #[cfg(feature = "serve")]
-        return self.serve;
-        #[cfg(not(feature = "serve"))]
-        false
-    }
 }
 
 /// Runs the demo; `store` is an address to use instead of a temporary file.
@@ -176,7 +167,7 @@ async fn play(store: Option<&str>, args: &Demo, json: bool, mut requests: Reques
             Ok(Played::Interrupted(exit_code(request)))
         }
     };
-    if args.serves() && matches!(outcome, Ok(Played::Clean(_))) {
+    if args.serve && matches!(outcome, Ok(Played::Clean(_))) {
         talk("the dashboard stays, with some more jobs, until Ctrl-C");
         tokio::select! {
             ended = demo.trickle(&mut workers) => outcome = ended.and(outcome),

@@ -338,3 +338,22 @@ async fn a_pin_that_was_cut_short_is_finished_by_whoever_comes() {
         assert_eq!(grown, 1, "{is_decided}: {before:?} {after:?}");
     }
 }
+
+/// S4: a job with an id and a unique key does not replace itself, though it has another id in the pinned queue.
+#[tokio::test]
+async fn a_job_of_a_pinned_queue_does_not_meet_itself() {
+    let store = open(&Server::shared().url()).await;
+    store.reshard(8).await.unwrap();
+    turn(&store, Placement::Pinned).await;
+    let mut producer = Producer::new();
+    let new: Vec<NewJob> = (0..60)
+        .map(|n| NewJob {
+            unique: Some(Unique::key(format!("key {n}")).on_conflict(OnConflict::Replace)),
+            ..derived(&format!("id {n}"))
+        })
+        .collect();
+    let ids: Vec<_> = producer.enqueue(&store, &new).await.iter().map(inserted).collect();
+    assert!(are_known(&producer.repeat(&store, &new).await, &ids));
+    let answers = producer.enqueue(&store, &new).await;
+    assert!(are_known(&answers, &ids), "{answers:?}");
+}

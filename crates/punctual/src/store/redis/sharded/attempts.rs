@@ -5,7 +5,8 @@ use std::{collections::HashMap, sync::Arc};
 
 use crate::store::{CallId, Enqueued, redis::Live};
 
-/// The most instances that are remembered. After that, a repetition is divided as if it were new. For an enqueue that
+/// The most instances that are remembered. After that, a new one takes the place of any other, whose repetition is then
+/// divided as if it were new. For an enqueue that
 /// is the same division unless the layout has just changed. A reserve can start with another shard, and its earlier
 /// jobs are reclaimed.
 const INSTANCES_MAX: usize = 1_024;
@@ -35,7 +36,8 @@ impl<T> Attempts<T> {
     /// Returns what is remembered of a call; `new` makes it for a new call.
     pub(crate) fn of(&mut self, call: CallId, new: impl FnOnce() -> T) -> &mut T {
         if INSTANCES_MAX <= self.0.len() && !self.0.contains_key(&call.instance) {
-            self.0.clear();
+            let any = self.0.keys().next().copied();
+            any.map(|instance| self.0.remove(&instance));
         }
         let is_other = self.0.get(&call.instance).is_none_or(|(number, _)| *number != call.number);
         if is_other {

@@ -62,6 +62,7 @@ pub(crate) async fn enqueue_each(
     check_batch("jobs", jobs.len())?;
     // A repetition is answered even if it could not be made for the first time.
     let mut broken = check_jobs(jobs, PAYLOAD_BYTES_MAX).err();
+    let mut is_in_part = false;
     for _ in 0..CHANGES_MAX {
         let mut tried = store.tried_to_enqueue(call);
         tried.answers.resize(jobs.len(), None);
@@ -86,12 +87,16 @@ pub(crate) async fn enqueue_each(
             store.note_tried(call, &tried);
             return Ok((answers, None));
         }
-        store.refresh().await?;
+        let has_part = tried.answers.iter().any(Option::is_some);
+        store.refresh().await.map_err(|error| if has_part { in_part(error) } else { error })?;
+        is_in_part = has_part;
     }
-    Err(Error::new(ErrorKind::Unavailable, "the store's shards know of a later layout than the store itself")
-        .with_hint(
-            "shard 0 may have lost its last writes: set the number of shards again by `punctual shards`",
-        ))
+    let error =
+        Error::new(ErrorKind::Unavailable, "the store's shards know of a later layout than the store itself")
+            .with_hint(
+                "shard 0 may have lost its last writes: set the number of shards again by `punctual shards`",
+            );
+    Err(if is_in_part { in_part(error) } else { error })
 }
 
 #[derive(PartialEq, Eq)]
@@ -198,9 +203,16 @@ impl Calls<'_> {
             moved.append(&mut put.moved);
         }
         let inserted = self.part(kind, todo, now).await?;
-        // This layout is outdated, but what was done by it is not done again.
-        moved.sort_unstable();
-        self.part(Kind::Look, moved, now).await?;
+        // This layout is outdated, but what was done by it, in any of a job's places, is not done again.
+        for round in 0.. {
+            moved.retain(|&i| self.tried.answers[i].is_none() && round <= places[i].0.len());
+            moved.sort_unstable();
+            if moved.is_empty() {
+                break;
+            }
+            let place = |i: usize| places[i].0.get(round).copied().unwrap_or_else(|| now(i));
+            self.part(Kind::Recall, moved.clone(), place).await?;
+        }
         Ok(inserted.made)
     }
 
@@ -278,6 +290,8 @@ impl Calls<'_> {
                 Ok(Answer::Moved) => told.moved.extend(group.into_iter().map(|(i, _)| i)),
                 // A store with one shard has no other part that could go on.
                 Err(error) if fault::is_away(&error) && 1 < self.live.shards.len() => {
+                    // A shard whose answer was lost may have stored its part.
+                    is_in_part |= error.kind() == ErrorKind::UnknownOutcome;
                     if self.away.as_ref().is_none_or(|_| error.kind() == ErrorKind::UnknownOutcome) {
                         self.away = Some(error);
                     }
@@ -299,7 +313,8 @@ impl Calls<'_> {
         const LOOK: u64 = 0x6c6f_6f6b;
         let is_cut = 1 < self.live.layout.live();
         let epoch = if is_cut { u64::from(self.live.layout.epoch).wrapping_mul(EPOCH) } else { 0 };
-        let look = if matches!(kind, Kind::Look | Kind::Follow | Kind::Part) { LOOK } else { 0 };
+        let look =
+            if matches!(kind, Kind::Look | Kind::Follow | Kind::Part | Kind::Recall) { LOOK } else { 0 };
         CallId { instance: self.call.instance ^ epoch ^ look, ..self.call }
     }
 }

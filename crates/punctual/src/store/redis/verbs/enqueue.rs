@@ -54,6 +54,8 @@ pub(crate) enum Kind {
     Part,
     /// Nothing: they may be elsewhere.
     Look,
+    /// Nothing, not even to the holders of their keys: there is a later layout. Only what the call did here is answered.
+    Recall,
     /// Inserts them, if jobs of the same group, or else of the same concurrency key, wait or run here. Only one shard
     /// at a time has these (S15).
     Follow,
@@ -136,7 +138,8 @@ fn arguments<'a>(shard: &Shard, part: &Part<'a>) -> (Vec<&'a str>, Vec<Vec<u8>>)
         call.instance.to_be_bytes().to_vec(),
         digits(call.number),
         Vec::new(),
-        digits(part.layout.epoch),
+        // Each shard of several knows of a later epoch than 0, and then changes nothing.
+        digits(if *kind == Kind::Recall { 0 } else { part.layout.epoch }),
         Vec::new(),
         which(part),
     ];
@@ -164,7 +167,7 @@ fn arguments<'a>(shard: &Shard, part: &Part<'a>) -> (Vec<&'a str>, Vec<Vec<u8>>)
     let mut ids = HashSet::with_capacity(jobs.len());
     args[2] = vec![match kind {
         Kind::Refuse => b'b',
-        Kind::Look => b'h',
+        Kind::Look | Kind::Recall => b'h',
         Kind::Part => b'p',
         Kind::Follow => b'f',
         Kind::Check => b'c',

@@ -88,8 +88,8 @@ if is_over and not by_job and number == unp('>I8', last) then
     is_over = was_run or had <= part
 end
 if is_over and ARGV[4] == 'c' then return {'ok'} end
--- What the jobs of the same call did here, by id: the job was inserted (I), it changed the holder of its key (C), there
--- was no room for it (F).
+-- What the jobs of the same call did here, by id: the job was inserted (I), it met the holder of its key (C), there was no
+-- room for it (F). Of two jobs with one id, the later note counts.
 local trail, noted = '', {}
 if by_job and is_over and number == unp('>I8', last) then
     trail, is_over = sub(last, 15), false
@@ -272,8 +272,10 @@ for i = 1, n do
             if fresh_keys[digest] then flush() end
             local by = rules().holder(digest)
             if by then
-                answer = meet(by, plan, rest)
-                if by_job and sub(answer, 1, 1) ~= 'D' then put_here[#put_here + 1] = 'C' .. id end
+                -- A queue that is or was pinned gives a job another id here. It does not meet itself.
+                local is_itself = sub(by, 1, 8) == sub(id, 1, 8) and sub(by, 11) == sub(id, 11)
+                answer = is_itself and existing(by) or meet(by, plan, rest)
+                if by_job and (not is_look or sub(answer, 1, 1) ~= 'D') then put_here[#put_here + 1] = 'C' .. id end
             end
         end
         if not answer and (is_look or follows) then
@@ -330,7 +332,7 @@ if by_job then
     if 0 < #put_here then
         -- The search in misplaced.lua may have passed this position, so it starts again.
         if follows then call('HDEL', $STATE, 'search') end
-        put_call(key, last, number, trail .. concat(put_here) .. concat(full))
+        put_call(key, last, number, trail .. concat(full) .. concat(put_here))
     end
 elseif #full < n then
     if 1 < parts then
