@@ -112,6 +112,12 @@ impl Config {
             Some(PathBuf::from("/etc/punctual/punctual.toml")),
         ];
         let Some(file) = places.into_iter().flatten().find(|file| file.exists()) else { return Ok(None) };
+        if !is_trusted(&file) {
+            let message = format!("{} belongs to another user", file.display());
+            return Err(Failure::invalid(message)
+                .why("a configuration file can name commands that punctual runs, and a server that it sends a token to")
+                .hint(format!("read it, then name it: --config {}", file.display())));
+        }
         let config = Self::parse(&file, &text(&file)?)?;
         Ok(Some(Found { file, config }))
     }
@@ -138,6 +144,19 @@ impl Config {
 #[cfg(any(feature = "forward", feature = "import"))]
 pub(crate) fn secret(file: &Path) -> Result<String> {
     Ok(text(file)?.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+/// Whether a file that nobody named is this user's or root's: it may be in a folder of anybody.
+#[cfg(unix)]
+fn is_trusted(file: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    // A file that cannot be looked at cannot be read either, which is told later.
+    file.metadata().map_or(true, |about| [0, rustix::process::geteuid().as_raw()].contains(&about.uid()))
+}
+
+#[cfg(not(unix))]
+fn is_trusted(_: &Path) -> bool {
+    true
 }
 
 fn text(file: &Path) -> Result<String> {

@@ -77,14 +77,14 @@ pub(crate) async fn accept(
         match accepted {
             Ok((stream, peer)) => {
                 let (router, stop) = (router.clone().layer(Extension(ConnectInfo(peer))), stop.clone());
-                let acceptor = tls.map(Tls::acceptor);
+                let tls = tls.cloned();
                 connections.spawn(async move {
                     // Answers are written whole. Without this, the last part of one could wait for the client's
                     // acknowledgement.
                     let _ = stream.set_nodelay(true);
-                    match acceptor {
+                    match tls {
                         None => serve(stream, router, limits, &stop).await,
-                        Some(acceptor) => encrypted(&acceptor, stream, router, limits, &stop).await,
+                        Some(tls) => encrypted(&tls.acceptor(), stream, router, limits, &stop).await,
                     }
                     drop(permit);
                 });

@@ -151,17 +151,26 @@ impl Gate {
     /// wrong tokens in a minute from one address, 503 if the store does not answer.
     pub async fn authenticate(&self, parts: &Parts) -> Result<Caller, Refusal> {
         let peer = request::peer(parts);
-        if let Some(token) = request::bearer(&parts.headers)? {
+        let proxy = self.config.proxy.as_ref().filter(|proxy| proxy.is_at(peer));
+        let user = proxy.and_then(|proxy| Some((proxy, proxy.user(parts)?)));
+        // A proxy can pass on how its users have logged in there, which is no token of this server.
+        if (user.is_none() || request::has_token(&parts.headers))
+            && let Some(token) = request::bearer(&parts.headers)?
+        {
             return match &self.tokens {
                 Some(tokens) => tokens.look_up(token, self.guesser(parts)).await,
                 None => self.local(parts, peer),
             };
         }
-        if let Some(proxy) = self.config.proxy.as_ref().filter(|proxy| proxy.is_at(peer))
-            && let Some(user) = proxy.user(parts)
-        {
+        if let Some((proxy, user)) = user {
+            // Without a name of its own the server cannot tell a page that reaches it by another name.
+            if !self.config.hosts.is_empty() && !self.is_named(parts) {
+                return Err(Refusal::host());
+            }
             self.same_site(parts, true)?;
-            return Ok(Caller::new(user, proxy.role));
+            let mut caller = Caller::new(user, proxy.role);
+            caller.payloads_hidden = proxy.hides_payloads;
+            return Ok(caller);
         }
         let Some(tokens) = &self.tokens else { return self.local(parts, peer) };
         let refusal = match request::session(&parts.headers) {
@@ -225,13 +234,18 @@ impl Gate {
                 "make a token there: punctual token new NAME --role admin",
             ));
         }
-        let named = self.config.hosts.iter().map(String::as_str);
-        let is_named = |host: &str| named.chain(LOCAL_NAMES).any(|name| name.eq_ignore_ascii_case(host));
-        if !request::host(parts).is_some_and(is_named) {
+        if !self.is_named(parts) {
             return Err(Refusal::host());
         }
         self.same_site(parts, true)?;
         Ok(Caller::new("local", Role::Admin))
+    }
+
+    /// Whether the client asks for this server by one of its names.
+    fn is_named(&self, parts: &Parts) -> bool {
+        let named = self.config.hosts.iter().map(String::as_str);
+        let is_named = |host: &str| named.chain(LOCAL_NAMES).any(|name| name.eq_ignore_ascii_case(host));
+        request::host(parts).is_some_and(is_named)
     }
 
     /// Whose guesses the request counts with.

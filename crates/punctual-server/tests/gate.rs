@@ -566,6 +566,13 @@ async fn the_user_that_a_proxy_names_counts_only_from_its_address() {
     let made = make(&t.client, 1, &NewToken::new("cy", Role::Read)).await;
     assert_eq!(named().with(made.secret.expose()).get(&gate).await, (200, "cy read".to_owned()));
     assert_eq!(ask(Method::PUT, "/api/v1/stats").header("x-remote-user", "bo").get(&gate).await.0, 403);
+    // How the user has logged in at the proxy is no token.
+    let basic = || named().header("authorization", "Basic Ym86eA==");
+    assert_eq!(basic().get(&gate).await, (200, "bo operate".to_owned()));
+    assert_eq!(basic().from(FAR_TOO).get(&gate).await, refused(401, "unauthenticated"));
+    // With a name of its own, the server tells pages that reach it by another one.
+    let gate = gate.host("jobs.example");
+    assert_eq!(named().get(&gate).await.0, 421);
     for wrong in ["192.0.2.0/33", "proxy.example", ""] {
         assert_eq!(Proxy::new([wrong], Role::Read).unwrap_err().kind(), ErrorKind::Invalid, "{wrong}");
     }

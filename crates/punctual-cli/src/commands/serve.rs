@@ -68,10 +68,10 @@ pub(crate) struct Serve {
     #[arg(long = "proxy", value_name = "NETWORK")]
     proxies: Vec<String>,
     /// Header in which the proxy names the user (default: x-forwarded-user).
-    #[arg(long, value_name = "NAME", requires = "proxies")]
+    #[arg(long, value_name = "NAME")]
     proxy_header: Option<String>,
     /// Role of the users of the proxy: read, operate or admin (default: read).
-    #[arg(long, value_parser = role, value_name = "ROLE", requires = "proxies")]
+    #[arg(long, value_parser = role, value_name = "ROLE")]
     proxy_role: Option<Role>,
     /// Refuse all changes, on pages and in the API.
     #[arg(long)]
@@ -93,6 +93,9 @@ fn base_path(text: &str) -> std::result::Result<String, String> {
 fn gate(session: &Session, args: &Serve) -> Result<Gate> {
     let gate = args.hosts.iter().fold(Gate::new(&session.client), Gate::host);
     if args.proxies.is_empty() {
+        if args.proxy_header.is_some() || args.proxy_role.is_some() {
+            return Err(Failure::invalid("--proxy-header and --proxy-role need --proxy"));
+        }
         return Ok(gate);
     }
     let role = args.proxy_role.unwrap_or(Role::Read);
@@ -100,7 +103,7 @@ fn gate(session: &Session, args: &Serve) -> Result<Gate> {
     if let Some(name) = &args.proxy_header {
         proxy = proxy.header(name)?;
     }
-    Ok(gate.proxy(proxy))
+    Ok(gate.proxy(if args.hide_payloads { proxy.hide_payloads() } else { proxy }))
 }
 
 pub(super) async fn run(session: &Session, args: &Serve) -> Result {
@@ -134,8 +137,8 @@ pub(super) async fn run(session: &Session, args: &Serve) -> Result {
         session.say(&format!("store      {scheme}://{addr}{base_path}    for --store and clients"));
         if !has_tokens {
             session.say(
-                "There is no token yet, so each program on this machine is an admin, and so is everybody behind a proxy on it \
-                 that adds no header. punctual token new NAME --role admin    makes a token",
+                "There is no token yet, so each program on this machine is an admin. A proxy on this machine that adds no \
+                 X-Forwarded-For makes its callers admins, too. punctual token new NAME --role admin    makes a token",
             );
         } else if !addr.ip().is_loopback() && args.tls_cert.is_none() {
             session.say("Tokens travel unencrypted. Use --tls-cert and --tls-key, or a proxy that speaks TLS.");

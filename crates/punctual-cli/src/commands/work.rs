@@ -143,7 +143,8 @@ pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
     if let Some(name) = &args.name {
         worker = worker.name(name);
     }
-    if args.weighted {
+    // In the configuration file, both can be set.
+    if args.weighted && !args.strict {
         worker = worker.weighted(args.weights()?);
     } else {
         for queue in args.names()? {

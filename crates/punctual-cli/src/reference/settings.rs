@@ -625,7 +625,26 @@ An option on the command line overrides its variable. A variable overrides the c
 The file is TOML. It is `--config`, else `PUNCTUAL_CONFIG`, else the first of these that exists: `./punctual.toml`,
 `punctual/config.toml` in `XDG_CONFIG_HOME` (default: `~/.config`), `/etc/punctual/punctual.toml`. A key that punctual does not know is an error.
 
-{configuration}Each `[[forward]]` table has these keys:
+{configuration}`[serve]` and `[work]` have the options of these commands, by their long names with `_` for `-`. An option that can be repeated is a list,
+and a switch is `true`. What the command line or the environment sets comes first; a switch that the file sets cannot be turned off there.
+
+```toml
+store = \"redis://localhost\"
+
+[serve]
+listen = \"0.0.0.0:7890\"
+tls_cert = \"/etc/ssl/jobs.pem\"
+tls_key = \"/etc/ssl/jobs.key\"
+
+[work]
+exec = \"./deliver\"
+queue = [\"mail\", \"newsletter\"]
+slots = 20
+```
+
+A file that is not named, such as `./punctual.toml`, must belong to the user or to root.
+
+Each `[[forward]]` table has these keys:
 
 {forward}## Addresses of stores
 

@@ -153,3 +153,16 @@ fn a_server_takes_its_options_from_the_file() {
     fs::write(t.path("punctual.toml"), "[serve]\ntls_cert = \"here.pem\"\n").unwrap();
     t.run("serve").fails(2, "invalid", "--tls-cert needs --tls-key");
 }
+
+/// Only root can give a file to another user, so nobody else can make the case.
+#[cfg(unix)]
+#[test]
+fn a_file_of_another_user_must_be_named() {
+    let t = Cli::new();
+    let file = t.path("punctual.toml");
+    fs::write(&file, "store = \"sqlite:other.db\"\n").unwrap();
+    if std::os::unix::fs::chown(&file, Some(65_534), None).is_ok() {
+        t.run("stats").fails(2, "invalid", "punctual.toml belongs to another user");
+        assert_eq!(t.json("config show --config punctual.toml")["store"], "sqlite:other.db");
+    }
+}

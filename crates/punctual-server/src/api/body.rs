@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use axum::{
-    body::{Body, Bytes, HttpBody as _, to_bytes},
+    body::{Body, HttpBody as _},
     http::StatusCode,
 };
+use futures_util::StreamExt as _;
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
     time::timeout,
@@ -17,6 +18,8 @@ use super::Problem;
 const BATCH_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Largest body of any other call: the old and the new settings of a queue with a thousand groups.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Largest body of a wait: a thousand names of queues, however they are written.
+const WAIT_BYTES_MAX: usize = 1024 * 1024;
 /// Bodies up to this size need no room, so that large ones hold up no small ones.
 const SMALL_BYTES: usize = 16 * 1024;
 /// Most bytes of all larger bodies together.
@@ -33,7 +36,7 @@ pub(super) struct Room(Semaphore);
 /// A body, and its part of the room.
 #[derive(Debug)]
 pub(super) struct Held<'a> {
-    pub(super) bytes: Bytes,
+    pub(super) bytes: Vec<u8>,
     _room: Option<SemaphorePermit<'a>>,
 }
 
@@ -43,40 +46,61 @@ impl Room {
     }
 
     /// Reads the body of a call. Hold the result until the call has ended, since what is read of it takes room, too.
+    ///
+    /// Room is taken as bytes arrive, so that a client that only says how much it will send takes none.
     pub(super) async fn read(&self, call: &str, body: Body) -> Result<Held<'_>, Problem> {
         let max = match call {
             "enqueue" | "extend" | "settle" | "act" => BATCH_BYTES_MAX,
+            // It can be held for the whole wait.
+            "wait" => WAIT_BYTES_MAX,
             _ => BYTES_MAX,
         };
-        let size = body.size_hint();
         let too_large = || {
             let detail = format!("the body did not arrive, or is over the limit of {max} bytes");
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", detail)
         };
-        if max as u64 <= size.lower().saturating_sub(1) {
+        if max as u64 <= body.size_hint().lower().saturating_sub(1) {
             return Err(too_large());
         }
-        let most = size.upper().and_then(|most| usize::try_from(most).ok()).map_or(max, |most| most.min(max));
-        let room = if SMALL_BYTES < most { Some(self.reserve(most)?) } else { None };
-        match timeout(ARRIVAL_MAX, to_bytes(body, max)).await {
-            Ok(Ok(bytes)) => Ok(Held { bytes, _room: room }),
-            Ok(Err(_)) => Err(too_large()),
-            Err(_) => {
-                let detail = format!("the body did not arrive within {} s", ARRIVAL_MAX.as_secs());
-                Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "timed_out", detail))
+        let arrive = async {
+            let (mut chunks, mut bytes, mut room) = (body.into_data_stream(), Vec::new(), None);
+            while let Some(chunk) = chunks.next().await {
+                let chunk = chunk.map_err(|_| too_large())?;
+                if max < bytes.len() + chunk.len() {
+                    return Err(too_large());
+                }
+                bytes.extend_from_slice(&chunk);
+                if SMALL_BYTES < bytes.len() {
+                    self.extend(&mut room, bytes.len())?;
+                }
             }
-        }
+            Ok(Held { bytes, _room: room })
+        };
+        timeout(ARRIVAL_MAX, arrive).await.unwrap_or_else(|_| {
+            let detail = format!("the body did not arrive within {} s", ARRIVAL_MAX.as_secs());
+            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "timed_out", detail))
+        })
     }
 
-    fn reserve(&self, bytes: usize) -> Result<SemaphorePermit<'_>, Problem> {
-        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
-        self.0.try_acquire_many(units).map_err(|_| {
+    /// Takes as much more room as a body of this size needs.
+    fn extend<'a>(&'a self, room: &mut Option<SemaphorePermit<'a>>, bytes: usize) -> Result<(), Problem> {
+        let held = room.as_ref().map_or(0, SemaphorePermit::num_permits);
+        let more = bytes.div_ceil(UNIT_BYTES).saturating_sub(held);
+        if more == 0 {
+            return Ok(());
+        }
+        let more = self.0.try_acquire_many(u32::try_from(more).unwrap_or(u32::MAX)).map_err(|_| {
             Problem::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "overloaded",
                 "too many large requests are in progress",
             )
             .with_hint("repeat the request later")
-        })
+        })?;
+        match room {
+            Some(room) => room.merge(more),
+            None => *room = Some(more),
+        }
+        Ok(())
     }
 }

@@ -130,7 +130,11 @@ async fn enqueue(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
         Some(call) if body.partial => store.enqueue_each(call, &jobs).await?,
         Some(call) => store.enqueue(call, &jobs).await?.into_iter().map(Some).collect(),
     };
-    write(&EnqueueReply { results, shard: store.shard() })
+    let mut shown = Vec::with_capacity(results.len());
+    for result in results {
+        shown.push(scope.enqueued(api, result).await?);
+    }
+    write(&EnqueueReply { results: shown, shard: store.shard() })
 }
 
 async fn reserve(api: &Api, scope: &Scope, body: &[u8]) -> Answer {

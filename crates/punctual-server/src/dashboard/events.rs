@@ -45,7 +45,10 @@ pub(super) async fn page(State(board): State<Arc<Board>>, request: Request) -> R
         let event = open.next().await?;
         Some((Ok::<_, Infallible>(event), open))
     });
-    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(HEARTBEAT)).into_response())
+    let mut response = Sse::new(events).keep_alive(KeepAlive::new().interval(HEARTBEAT)).into_response();
+    // nginx would collect the small events before it passes them on.
+    response.headers_mut().insert("x-accel-buffering", axum::http::HeaderValue::from_static("no"));
+    Ok(response)
 }
 
 impl Open {

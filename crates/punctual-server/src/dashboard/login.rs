@@ -1,6 +1,6 @@
 //! The page on which a person gives a token, which becomes the cookie of the browser.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use askama::Template;
 use axum::{
@@ -13,12 +13,16 @@ use axum::{
     routing::{get, post},
 };
 
+use tokio::time::timeout;
+
 use super::{assets::Assets, frame::html, guard, links::Links};
 use crate::accept::Encrypted;
 use crate::gate::{Gate, Refusal, end_session_cookie, session_cookie};
 
 /// Largest body of a login: a token, with room for what a form adds.
 const BODY_BYTES_MAX: usize = 4 * 1024;
+/// Longest time for it to arrive: anybody can send it.
+const BODY_MAX: Duration = Duration::from_secs(30);
 
 /// What the pages need.
 #[derive(Debug)]
@@ -84,7 +88,8 @@ async fn log_out(State(login): State<Arc<Login>>, request: Request) -> Response 
 
 /// Reads the token of a form; empty if there is none.
 async fn token(body: Body) -> String {
-    let body = to_bytes(body, BODY_BYTES_MAX).await.unwrap_or_default();
+    let Ok(body) = timeout(BODY_MAX, to_bytes(body, BODY_BYTES_MAX)).await else { return String::new() };
+    let body = body.unwrap_or_default();
     let token = form_urlencoded::parse(&body).find(|(name, _)| name == "token");
     token.map(|(_, token)| token.into_owned()).unwrap_or_default()
 }

@@ -99,6 +99,17 @@ impl Listener {
     }
 }
 
+/// Marks the loop as ended if it panics: the next page then starts another one.
+struct Running<'a>(&'a Shared);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.state().is_running = false;
+        }
+    }
+}
+
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -106,6 +117,7 @@ impl Shared {
 
     /// Reads until nobody listens.
     async fn run(self: Arc<Self>) {
+        let _running = Running(&self);
         let mut seen = Seen::default();
         while let Some(next) = self.next_read() {
             tokio::select! {

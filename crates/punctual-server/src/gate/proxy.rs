@@ -26,6 +26,7 @@ pub struct Proxy {
     from: Vec<IpNet>,
     header: HeaderName,
     pub(super) role: Role,
+    pub(super) hides_payloads: bool,
 }
 
 impl Proxy {
@@ -42,7 +43,8 @@ impl Proxy {
             })
         };
         let from = from.into_iter().map(parse).collect::<punctual::Result<_>>()?;
-        Ok(Self { from, header: HeaderName::from_static("x-forwarded-user"), role })
+        let header = HeaderName::from_static("x-forwarded-user");
+        Ok(Self { from, header, role, hides_payloads: false })
     }
 
     /// Reads the name of the user from this header (default: `x-forwarded-user`).
@@ -55,6 +57,13 @@ impl Proxy {
             .parse()
             .map_err(|e| Error::invalid(format!("{name:?} is not the name of a header")).with_source(e))?;
         Ok(self)
+    }
+
+    /// Hides payloads, results and headers of jobs from its users.
+    #[must_use]
+    pub const fn hide_payloads(mut self) -> Self {
+        self.hides_payloads = true;
+        self
     }
 
     pub(super) fn is_at(&self, peer: Option<IpAddr>) -> bool {

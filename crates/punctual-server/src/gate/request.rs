@@ -56,6 +56,12 @@ pub(super) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
     }
 }
 
+/// Whether `Authorization` has a token of this server, and not something that a proxy has passed on.
+pub(super) fn has_token(headers: &HeaderMap) -> bool {
+    let mut texts = headers.get_all(AUTHORIZATION).iter().filter_map(|value| value.to_str().ok());
+    texts.any(|text| text.split_once(' ').is_some_and(|(_, token)| token.trim().starts_with("pt_")))
+}
+
 /// The value of the session cookie.
 pub(super) fn session(headers: &HeaderMap) -> Option<&str> {
     let texts = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());

@@ -86,17 +86,24 @@ impl Shared {
         let begin = Instant::now();
         // A failed call is counted with its code like any other.
         let sample = timeout(READ_MAX, self.sample()).await.ok().flatten().map(Arc::new);
-        let is_up = sample.is_some();
         // A store that is away is tried again soon.
-        let rest = if is_up { begin.elapsed() * REST_FACTOR } else { Duration::ZERO };
+        let rest = if sample.is_some() { begin.elapsed() * REST_FACTOR } else { Duration::ZERO };
         let next = Some(Instant::now() + rest.max(PAUSE));
-        self.known.send_modify(|known| *known = Known { is_up, sample, is_reading: false, next });
+        // A store that answers is up, even if a record of it cannot be read.
+        self.known.send_modify(|known| {
+            *known = Known { is_up: known.is_up, sample, is_reading: false, next };
+        });
     }
 
     async fn sample(&self) -> Option<Sample> {
         let at = Instant::now();
-        let now = timeout(ANSWER_MAX, self.client.store().now()).await.ok()?.ok()?;
-        self.known.send_modify(|known| known.is_up = true);
-        self.search.lock().await.read(&self.client, at, now).await.ok()
+        let now = timeout(ANSWER_MAX, self.client.store().now()).await.ok().and_then(Result::ok);
+        self.known.send_modify(|known| known.is_up = now.is_some());
+        let now = now?;
+        let read = self.search.lock().await.read(&self.client, at, now).await;
+        if read.as_ref().is_err_and(punctual::Error::is_repeatable) {
+            self.known.send_modify(|known| known.is_up = false);
+        }
+        read.ok()
     }
 }

@@ -294,3 +294,16 @@ async fn every_call_is_in_the_table_and_none_is_open() {
     }
     assert!(before == site.everything().await);
 }
+
+/// An id of another queue's job is answered as it must be, and says nothing of that job.
+#[tokio::test]
+async fn an_enqueue_shows_no_job_of_another_queue() {
+    let site = Site::new().await;
+    let body = json!({"jobs": [{"id": site.sms.waiting, "kind": "k", "queue": "mail"}]});
+    let answer = site.call(&site.tokens.mail_operate, "enqueue", &body).await;
+    let result = answer.json()["results"][0].clone();
+    assert_eq!(result["status"], "duplicate", "{answer:?}");
+    assert!(result["kind"].is_null() && result["state"].is_null() && result["version"] == 0, "{answer:?}");
+    let answer = site.call(&site.tokens.operate, "enqueue", &body).await;
+    assert_eq!(answer.json()["results"][0]["state"], "waiting", "{answer:?}");
+}
