@@ -28,7 +28,11 @@ fn of_api(method: &Method, path: &str) -> Option<Needs> {
         (&Method::GET, ["openapi.json"]) => Some(Needs::PUBLIC),
         (&Method::GET, ["jobs"]) => Some(Right::Read.in_store()),
         (&Method::GET, ["jobs" | "queues", _]) => Some(Right::Read.by_queue()),
-        (&Method::POST, ["jobs"]) => Some(Right::Operate.by_queue()),
+        (
+            &Method::POST,
+            ["jobs"] | ["jobs", _, "cancel" | "retry" | "run-now"] | ["queues", _, "pause" | "resume"],
+        )
+        | (&Method::PATCH | &Method::DELETE, ["jobs", _]) => Some(Right::Operate.by_queue()),
         // Some names are of a call and of a resource. Both need the same.
         (_, [call]) => of_call(call),
         _ => None,

@@ -39,6 +39,11 @@ impl Scope {
         }
     }
 
+    /// The name of the caller, for people.
+    pub(super) fn name(&self) -> &str {
+        self.0.as_ref().map_or("api", |caller| caller.name.as_str())
+    }
+
     /// Checks the right in the whole store.
     pub(super) fn in_store(&self, right: Right) -> Result<(), Problem> {
         self.may(right, None)

@@ -201,7 +201,8 @@ async fn a_resource_has_no_other_methods() {
     let site = Site::new().await;
     let job = format!("jobs/{}", site.mail.waiting);
     let before = site.everything().await;
-    for path in ["jobs", &job, "queues", "queues/mail", "upcoming"] {
+    let cancel = format!("{job}/cancel");
+    for path in ["jobs", &job, &cancel, "queues", "queues/mail", "queues/mail/pause", "upcoming"] {
         for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
             let method: Method = method.parse().unwrap();
             if site.document.operation(&method, &format!("/api/v1/{path}")).is_some() {

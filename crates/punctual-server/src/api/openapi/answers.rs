@@ -47,7 +47,7 @@ const fn kind(
     Kind { status, name, codes, description }
 }
 
-const KINDS: [Kind; 15] = [
+const KINDS: [Kind; 17] = [
     kind(401, "Unauthenticated", &["unauthenticated"], "The token is missing, wrong, revoked or expired."),
     kind(
         403,
@@ -58,6 +58,14 @@ const KINDS: [Kind; 15] = [
     kind(404, "NotFound", &["not_found", "queue_unknown"], "There is no such job or queue."),
     kind(408, "TimedOut", &["timed_out"], "The body did not arrive within 30 s."),
     kind(409, "Conflict", &["conflict"], "Two parts of the call, or two settings, contradict each other."),
+    kind(
+        409,
+        "WrongState",
+        &["wrong_state", "unique_conflict", "conflict"],
+        "The state of the job does not allow the action, another job holds its unique key, or jobs of its concurrency key or \
+            group are in another shard.",
+    ),
+    kind(412, "VersionMismatch", &["version_mismatch"], "The job does not have the version of If-Match."),
     kind(413, "TooLarge", &["payload_too_large"], "The body, a payload or a result is over its limit."),
     kind(421, "HostNotAllowed", &["host_not_allowed"], "The Host header names another server."),
     kind(422, "Invalid", &["invalid"], "A field is wrong. Nothing was changed."),
@@ -83,7 +91,7 @@ const KINDS: [Kind; 15] = [
 /// Statuses that only calls that write have.
 const OF_WRITES: [u16; 2] = [409, 507];
 /// Problems that only resources have.
-const OF_RESOURCES: [&str; 1] = ["NotFound"];
+const OF_RESOURCES: [&str; 3] = ["NotFound", "WrongState", "VersionMismatch"];
 
 /// Returns the problems with which a call can answer, by status.
 pub(super) fn of_problems(writes: bool) -> Map<String, Value> {

@@ -92,6 +92,45 @@ fn of_jobs() -> Vec<Operation> {
     ]
 }
 
+/// An action on a job.
+fn action(
+    path: &'static str,
+    method: &'static str,
+    name: &'static str,
+    summary: &'static str,
+    request: Option<&'static str>,
+) -> Operation {
+    let statuses: &[&str] = if name == "cancelJob" { &["done", "requested"] } else { &["done"] };
+    let acted = json!({"allOf": [reference("Acted"), {"properties": {"status": {"enum": statuses}}}]});
+    let version = "The version that the job must have, in quotes: its ETag (default: any).";
+    let mut answers = answers::named(&["WrongState", "VersionMismatch"]);
+    answers.insert("200".to_owned(), answer(&acted, &[]));
+    let parameters = vec![parameter("header", "If-Match", text(version))];
+    Operation { path, method, name, summary, parameters, request, answers }
+}
+
+fn of_actions() -> Vec<Operation> {
+    vec![
+        action(
+            "/jobs/{id}",
+            "patch",
+            "changeJob",
+            "Changes the due time, priority or payload of a waiting job",
+            Some("ChangeJobRequest"),
+        ),
+        action("/jobs/{id}", "delete", "deleteJob", "Deletes a job that is not running", None),
+        action(
+            "/jobs/{id}/cancel",
+            "post",
+            "cancelJob",
+            "Cancels a waiting job, or requests the cancel of a running one",
+            Some("CancelJobRequest"),
+        ),
+        action("/jobs/{id}/retry", "post", "retryJob", "Runs a dead, cancelled or done job again", None),
+        action("/jobs/{id}/run-now", "post", "runJobNow", "Makes a waiting job due now", None),
+    ]
+}
+
 fn of_queues() -> Vec<Operation> {
     let buckets = within(1, BUCKETS_MAX as u64, "The number of buckets from now on (default: 96).");
     vec![
@@ -114,6 +153,24 @@ fn of_queues() -> Vec<Operation> {
             answers: one("QueueInfo", &[]),
         },
         Operation {
+            path: "/queues/{name}/pause",
+            method: "post",
+            name: "pauseQueue",
+            summary: "Pauses a queue",
+            parameters: Vec::new(),
+            request: Some("PauseQueueRequest"),
+            answers: one("QueueInfo", &[]),
+        },
+        Operation {
+            path: "/queues/{name}/resume",
+            method: "post",
+            name: "resumeQueue",
+            summary: "Ends the pause of a queue",
+            parameters: Vec::new(),
+            request: None,
+            answers: one("QueueInfo", &[]),
+        },
+        Operation {
             path: "/upcoming",
             method: "get",
             name: "upcomingJobs",
@@ -131,7 +188,7 @@ fn of_queues() -> Vec<Operation> {
 
 /// Returns the operations, each with its path and its method.
 pub(super) fn operations() -> impl Iterator<Item = (String, &'static str, Value)> {
-    of_jobs().into_iter().chain(of_queues()).map(|operation| {
+    of_jobs().into_iter().chain(of_actions()).chain(of_queues()).map(|operation| {
         let (path, method) = (operation.path.to_owned(), operation.method);
         (path, method, described(operation))
     })
@@ -154,7 +211,9 @@ fn described(operation: Operation) -> Value {
     });
     if let Some(request) = request {
         let content = json!({"application/json": {"schema": reference(request)}});
-        described["requestBody"] = json!({"required": true, "content": content});
+        // An empty body means {}, which a job or a change cannot be.
+        let is_required = !path.contains('}') || method == "patch";
+        described["requestBody"] = json!({"required": is_required, "content": content});
     }
     described
 }
