@@ -1,7 +1,7 @@
 //! The HTTP API: calls of the store as JSON, below `/api/v1`.
 //!
-//! Each call is `POST /api/v1/CALL` (`api/calls.rs`), so a store of the scheme `http` can make every call of the library. Errors are problems
-//! (`api/problem.rs`). The document of the API is at `/api/v1/openapi.json` (`api/openapi.rs`).
+//! Each call is `POST /api/v1/CALL` (`api/calls.rs`), so a store of the scheme `http` can make every call of the library. Jobs and queues have
+//! addresses of their own, too (`api/resources.rs`). Errors are problems (`api/problem.rs`). The document of the API is at `/api/v1/openapi.json` (`api/openapi.rs`).
 
 mod body;
 mod calls;
@@ -14,7 +14,7 @@ mod scope;
 use std::sync::Arc;
 
 use axum::{
-    Extension, Router,
+    Router,
     body::Body,
     extract::{Path, State},
     http::{StatusCode, header::CONTENT_TYPE},
@@ -22,8 +22,6 @@ use axum::{
     routing::{any, get, post},
 };
 use punctual::{CancellationToken, Client};
-
-use crate::gate::Caller;
 
 pub(crate) use self::problem::Problem;
 use self::{body::Room, lanes::Lanes, scope::Scope};
@@ -54,14 +52,8 @@ pub fn api(client: &Client, stop: &CancellationToken) -> Router {
     let lanes = Lanes::new(|| fastrand::u64(..));
     let api = Api { client: client.clone(), stop: stop.clone(), lanes, room: Room::new() };
     let nothing = async || Problem::not_found("there is no such route in the HTTP API");
-    let wrong = async || {
-        Problem::new(StatusCode::METHOD_NOT_ALLOWED, "invalid", "the route does not have this method")
-            .with_hint("calls are made with POST")
-    };
-    let reads = async || {
-        Problem::new(StatusCode::METHOD_NOT_ALLOWED, "invalid", "the route does not have this method")
-            .with_hint("the document is read with GET")
-    };
+    let wrong = async || no_method("calls are made with POST");
+    let reads = async || no_method("the document is read with GET");
     Router::new()
         .route("/api/v1/openapi.json", get(document).fallback(reads))
         .merge(resources::routes())
@@ -70,24 +62,28 @@ pub fn api(client: &Client, stop: &CancellationToken) -> Router {
         .with_state(Arc::new(api))
 }
 
-/// Returns the document of the API. It says nothing of the store, so everybody can read it.
-async fn document() -> Response {
-    ([(CONTENT_TYPE, "application/json")], openapi::text()).into_response()
+/// Answers a method that a route does not have.
+fn no_method(hint: &str) -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "invalid", "the route does not have this method")
+        .with_hint(hint)
 }
 
-async fn call(
-    State(api): State<Arc<Api>>,
-    Path(call): Path<String>,
-    caller: Option<Extension<Caller>>,
-    body: Body,
-) -> Response {
-    let scope = Scope::of(caller.map(|Extension(caller)| caller));
+fn json(body: impl IntoResponse) -> Response {
+    ([(CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+/// Returns the document of the API. It says nothing of the store, so everybody can read it.
+async fn document() -> Response {
+    json(openapi::text())
+}
+
+async fn call(State(api): State<Arc<Api>>, Path(call): Path<String>, scope: Scope, body: Body) -> Response {
     let body = match api.room.read(&call, body).await {
         Ok(body) => body,
         Err(problem) => return problem.into_response(),
     };
     match calls::answer(&api, &scope, &call, &body.bytes).await {
-        Some(Ok(body)) => ([(CONTENT_TYPE, "application/json")], body).into_response(),
+        Some(Ok(body)) => json(body),
         Some(Err(problem)) => problem.into_response(),
         None => Problem::not_found("there is no such call").into_response(),
     }

@@ -6,14 +6,8 @@ use crate::gate::{Needs, Right};
 
 /// Returns what the route of a method and a path needs.
 pub(crate) fn of(method: &Method, path: &str) -> Option<Needs> {
-    if (method, path) == (&Method::GET, "/api/v1/openapi.json") {
-        return Some(Needs::PUBLIC);
-    }
-    if method == Method::GET && ["/api/v1/jobs/", "/api/v1/queues/"].iter().any(|of| path.starts_with(of)) {
-        return Some(Right::Read.by_queue());
-    }
-    if let Some(call) = path.strip_prefix("/api/v1/") {
-        return of_call(call);
+    if let Some(path) = path.strip_prefix("/api/v1/") {
+        return of_api(method, path);
     }
     match (method, path) {
         (&Method::GET, "/healthz" | "/readyz" | "/style.css" | "/live.js" | "/login")
@@ -24,6 +18,23 @@ pub(crate) fn of(method: &Method, path: &str) -> Option<Needs> {
         (&Method::POST, path) if path.ends_with("/pause") || path.ends_with("/resume") => {
             Some(Right::Operate.in_store())
         }
+        _ => None,
+    }
+}
+
+fn of_api(method: &Method, path: &str) -> Option<Needs> {
+    let parts: Vec<&str> = path.splitn(4, '/').collect();
+    match (method, parts.as_slice()) {
+        (&Method::GET, ["openapi.json"]) => Some(Needs::PUBLIC),
+        (&Method::GET, ["jobs"]) => Some(Right::Read.in_store()),
+        (&Method::GET, ["jobs" | "queues", _]) => Some(Right::Read.by_queue()),
+        (
+            &Method::POST,
+            ["jobs"] | ["jobs", _, "cancel" | "retry" | "run-now"] | ["queues", _, "pause" | "resume"],
+        )
+        | (&Method::PATCH | &Method::DELETE, ["jobs", _]) => Some(Right::Operate.by_queue()),
+        // Some names are of a call and of a resource. Both need the same.
+        (_, [call]) => of_call(call),
         _ => None,
     }
 }

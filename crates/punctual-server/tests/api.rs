@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "these are tests; clippy takes only functions with #[test] for such")]
 
+#[path = "api/actions.rs"]
+mod actions;
 #[path = "api/bodies.rs"]
 mod bodies;
 #[path = "api/calls.rs"]

@@ -8,36 +8,78 @@ use std::{
 
 use crate::{fixture::Cli, serve::Served};
 
-/// A call of the page, and its answer there.
-struct Example<'a> {
-    call: &'a str,
-    body: &'a str,
-    answer: &'a str,
+/// A request of the page, and its answer there.
+#[derive(Debug, Default)]
+struct Example {
+    method: String,
+    /// After `/api/v1/`.
+    path: String,
+    headers: String,
+    body: String,
+    /// Whether the answer is printed with its head.
+    has_head: bool,
+    answer: String,
 }
 
-fn examples(page: &str) -> Vec<Example<'_>> {
-    let of = |text| {
-        let (call, rest) = str::split_once(text, " -d '").unwrap();
-        let (body, rest) = rest.split_once("'\n").unwrap();
-        let answer = rest.split("```").next().unwrap().trim_end_matches("$ ");
-        Example { call, body, answer }
-    };
-    let texts = page.split("curl $API/").skip(1);
-    texts.map(of).collect()
+/// The words of the command at the start of a text, as a shell reads them, and what follows it.
+fn words(text: &str) -> (Vec<String>, &str) {
+    let (mut words, mut quote) = (vec![String::new()], None);
+    for (at, c) in text.char_indices() {
+        match (quote, c) {
+            (None, '\n') => return (words, &text[at + 1..]),
+            (None, ' ') => words.push(String::new()),
+            (None, '\'' | '"') => quote = Some(c),
+            (Some(of), c) if of == c => quote = None,
+            _ => words.last_mut().unwrap().push(c),
+        }
+    }
+    panic!("the command does not end: {text}");
+}
+
+fn example(text: &str) -> Example {
+    let (words, rest) = words(text);
+    let answer = rest.split("```").next().unwrap().trim_end_matches("$ ").to_owned();
+    let mut example = Example { answer, ..Example::default() };
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "-i" => example.has_head = true,
+            "-X" => example.method = words.next().unwrap(),
+            "-H" => example.headers += &(words.next().unwrap() + "\r\n"),
+            "-d" => example.body = words.next().unwrap(),
+            url => example.path = url.strip_prefix("$API/").unwrap().to_owned(),
+        }
+    }
+    if example.method.is_empty() {
+        example.method = if example.body.is_empty() { "GET" } else { "POST" }.to_owned();
+    }
+    example
+}
+
+/// The examples that call the API. Others are of other addresses.
+fn examples(page: &str) -> Vec<Example> {
+    let texts = page.split("$ curl ").skip(1);
+    texts.filter(|text| text.lines().next().unwrap().contains("$API/")).map(example).collect()
 }
 
 pub(crate) fn post(url: &str, call: &str, body: &str) -> String {
+    let answer = send(url, "POST", call, "", body);
+    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
+
+/// Sends a request, and returns the answer with its head. Each of the headers has its end of line.
+fn send(url: &str, method: &str, path: &str, headers: &str, body: &str) -> String {
     let host = url.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(host).unwrap();
-    let (length, path) = (body.len(), format!("/api/v1/{call}"));
+    let length = body.len();
     write!(
         stream,
-        "POST {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        "{method} /api/v1/{path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n{body}"
     )
     .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+    answer
 }
 
 /// The value of the last field of this name, if there is one.
@@ -70,21 +112,24 @@ fn each_call_of_the_page_is_answered_as_there() {
     // Ids and fences of the page, and those of this run.
     let mut same: Vec<(String, String)> = Vec::new();
     let examples = examples(&page);
-    assert_eq!(examples.len(), 14);
-    for Example { call, body, answer } in examples {
-        let body = same.iter().fold(body.to_owned(), |body, (page, run)| body.replace(page, run));
-        let got = post(&served.url, call, &body.replace("\"at_most_ms\":20000", "\"at_most_ms\":1"));
-        for name in ["id", "fence"].into_iter().filter(|_| matches!(call, "enqueue" | "reserve")) {
-            let values = last(answer, name).zip(last(&got, name));
+    assert_eq!(examples.len(), 28);
+    for Example { method, path, headers, body, has_head, answer } in examples {
+        let of_run = |text: String| same.iter().fold(text, |text, (page, run)| text.replace(page, run));
+        let (path, body) = (of_run(path), of_run(body).replace("\"at_most_ms\":20000", "\"at_most_ms\":1"));
+        let got = send(&served.url, &method, &path, &headers, &body);
+        let got = if has_head { got } else { got.split_once("\r\n\r\n").unwrap().1.to_owned() };
+        let makes = matches!(path.as_str(), "enqueue" | "reserve") || (method == "POST" && path == "jobs");
+        for name in ["id", "fence"].into_iter().filter(|_| makes) {
+            let values = last(&answer, name).zip(last(&got, name));
             same.extend(values.map(|(page, run)| (page.to_owned(), run.to_owned())));
         }
         same.retain(|(page, _)| page.len() > 10);
         let got = same.iter().fold(got, |got, (page, run)| got.replace(run, page));
         let plain_got = plain(&got);
         let mut rest = plain_got.as_str();
-        for part in plain(answer).split('…').map(|part| part.trim_matches(',')) {
+        for part in plain(&answer).split('…').map(|part| part.trim_matches(',')) {
             let found = rest.split_once(part);
-            rest = found.unwrap_or_else(|| panic!("{call} {body}: {part:?} is not in {rest}")).1;
+            rest = found.unwrap_or_else(|| panic!("{method} {path} {body}: {part:?} is not in {rest}")).1;
         }
     }
 }

@@ -57,7 +57,7 @@ pub(super) async fn answer(api: &Api, scope: &Scope, call: &str, body: &[u8]) ->
     })
 }
 
-fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
+pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
     // As in curl without a body.
     let body: &[u8] = if body.is_empty() { b"{}" } else { body };
     // serde would accept a list, too, and read it by position.
@@ -244,9 +244,13 @@ async fn job(api: &Api, job: Option<JobRecord>) -> Answer {
 }
 
 async fn list(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
-    let list: List = read::<ListBody>(body)?.into();
+    page(api, scope, &read::<ListBody>(body)?.into()).await
+}
+
+/// Writes a page of jobs.
+pub(super) async fn page(api: &Api, scope: &Scope, list: &List) -> Answer {
     scope.filter(&list.filter)?;
-    let page = api.client.list(&list).await?;
+    let page = api.client.list(list).await?;
     let jobs: Vec<JobRecord> = page.jobs.into_iter().map(|job| scope.shown(job)).collect();
     write(&PageBody {
         now_ms: page.now,
@@ -267,8 +271,12 @@ async fn count(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
 }
 
 async fn upcoming(api: &Api, body: &[u8]) -> Answer {
-    let upcoming: Upcoming = read(body)?;
-    write(&api.client.store().upcoming(&upcoming).await?)
+    histogram(api, &read(body)?).await
+}
+
+/// Writes the number of waiting jobs by due time.
+pub(super) async fn histogram(api: &Api, upcoming: &Upcoming) -> Answer {
+    write(&api.client.store().upcoming(upcoming).await?)
 }
 
 async fn act(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
@@ -285,7 +293,11 @@ async fn queue(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
 }
 
 async fn queues(api: &Api, body: &[u8]) -> Answer {
-    let body: QueuesBody = read(body)?;
+    names(api, &read(body)?).await
+}
+
+/// Writes names of queues.
+pub(super) async fn names(api: &Api, body: &QueuesBody) -> Answer {
     write(&QueuesReply { names: api.client.store().queues(body.after.as_deref()).await? })
 }
 

@@ -10,6 +10,7 @@ mod job;
 mod lease;
 mod queue;
 mod read;
+mod resources;
 mod shape;
 mod tool;
 
@@ -77,11 +78,10 @@ fn document() -> Value {
     let mut paths: Map<String, Value> =
         CALLS.iter().map(|call| (format!("/{}", call.name), json!({"post": operation(call)}))).collect();
     paths.insert("/openapi.json".to_owned(), json!({"get": own_operation()}));
-    paths.insert(
-        "/jobs/{id}".to_owned(),
-        resource("job", "Returns a job; its version is the ETag", "id", "Job"),
-    );
-    paths.insert("/queues/{name}".to_owned(), resource("showQueue", "Returns a queue", "name", "QueueInfo"));
+    for (path, method, operation) in resources::operations() {
+        // Some resources have the address of a call.
+        paths.entry(path).or_insert_with(|| json!({}))[method] = operation;
+    }
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -125,18 +125,6 @@ fn operation(call: &Call) -> Value {
             "content": body("Request"),
         },
         "responses": responses,
-    })
-}
-
-/// A resource that can be read.
-fn resource(operation: &str, summary: &str, parameter: &str, schema: &str) -> Value {
-    let mut responses = answers::of_problems(false);
-    responses.insert("404".to_owned(), json!({"$ref": "#/components/responses/NotFound"}));
-    let content = json!({"application/json": {"schema": shape::reference(schema)}});
-    responses.insert("200".to_owned(), json!({"description": "The answer.", "content": content}));
-    json!({
-        "parameters": [{"name": parameter, "in": "path", "required": true, "schema": {"type": "string"}}],
-        "get": {"operationId": operation, "summary": summary, "responses": responses},
     })
 }
 

@@ -1,65 +1,65 @@
 //! Resources: jobs and queues by their address. Thin layers over what the calls use.
 
+mod actions;
+mod headers;
+mod jobs;
+mod query;
+mod queues;
+
 use std::sync::Arc;
 
 use axum::{
-    Extension, Router,
+    Router,
+    body::Body,
     extract::{Path, State},
-    http::{
-        HeaderValue, StatusCode,
-        header::{CONTENT_TYPE, ETAG},
-    },
-    response::{IntoResponse as _, Response},
-    routing::get,
+    http::{HeaderMap, Uri},
+    response::Response,
+    routing::{get, post},
 };
-use punctual::{
-    JobId,
-    store::{QueueOp, QueueReply, wire::JobView},
-};
+use punctual::store::{Action, Upcoming};
 
-use super::{Api, Problem, Scope, calls::write};
-use crate::gate::Caller;
+use super::{Api, Problem, Scope, call, calls, json, no_method};
 
 /// Returns the routes of the resources.
 pub(super) fn routes() -> Router<Arc<Api>> {
-    let wrong = async || {
-        Problem::new(StatusCode::METHOD_NOT_ALLOWED, "invalid", "the route does not have this method")
-            .with_hint("read it with GET, and make calls for all else")
+    let jobs = async || no_method("read jobs with GET, and enqueue one with POST");
+    let job = async || no_method("read it with GET, change it with PATCH, and delete it with DELETE");
+    let queue = async || no_method("read it with GET, and make calls for all else");
+    let acts = async || no_method("act with POST");
+    // The call of this name has the same address.
+    let posted = |name: &'static str| {
+        move |api: State<Arc<Api>>, scope: Scope, body: Body| call(api, Path(name.to_owned()), scope, body)
+    };
+    let both = async || no_method("read it with GET, or make the call with POST");
+    // The body says what the action is.
+    let acting = |action: fn(&[u8]) -> Result<Action, Problem>| {
+        async move |State(api): State<Arc<Api>>,
+                    Path(id): Path<String>,
+                    scope: Scope,
+                    headers: HeaderMap,
+                    body: Body| {
+            let body = api.room.read("jobs", body).await?;
+            actions::act(&api, &scope, &id, &headers, &action(&body.bytes)?).await
+        }
     };
     Router::new()
-        .route("/api/v1/jobs/{id}", get(job).fallback(wrong))
-        .route("/api/v1/queues/{name}", get(queue).fallback(wrong))
+        .route("/api/v1/jobs", get(jobs::list).post(jobs::enqueue).fallback(jobs))
+        .route(
+            "/api/v1/jobs/{id}",
+            get(jobs::show).patch(acting(actions::change)).delete(acting(actions::delete)).fallback(job),
+        )
+        .route("/api/v1/jobs/{id}/cancel", post(acting(actions::cancel)).fallback(acts))
+        .route("/api/v1/jobs/{id}/retry", post(acting(actions::retry)).fallback(acts))
+        .route("/api/v1/jobs/{id}/run-now", post(acting(actions::run_now)).fallback(acts))
+        .route("/api/v1/queues", get(queues::list).post(posted("queues")).fallback(both))
+        .route("/api/v1/queues/{name}", get(queues::show).fallback(queue))
+        .route("/api/v1/queues/{name}/pause", post(queues::pause).fallback(acts))
+        .route("/api/v1/queues/{name}/resume", post(queues::resume).fallback(acts))
+        .route("/api/v1/upcoming", get(upcoming).post(posted("upcoming")).fallback(both))
 }
 
-/// Returns a job. Its version is the `ETag`.
-async fn job(
-    State(api): State<Arc<Api>>,
-    Path(id): Path<String>,
-    caller: Option<Extension<Caller>>,
-) -> Result<Response, Problem> {
-    let scope = Scope::of(caller.map(|Extension(caller)| caller));
-    let id: JobId = id.parse()?;
-    let Some(job) = scope.job(api.client.get(id).await?) else {
-        return Err(Problem::not_found(format!("there is no job {id}")));
-    };
-    let body = write(&JobView::exact(&job, api.client.store().now().await?))?;
-    let mut response = ([(CONTENT_TYPE, "application/json")], body).into_response();
-    let version = HeaderValue::try_from(format!("\"{}\"", job.version));
-    response.headers_mut().extend(version.ok().map(|version| (ETAG, version)));
-    Ok(response)
-}
-
-/// Returns a queue.
-async fn queue(
-    State(api): State<Arc<Api>>,
-    Path(name): Path<String>,
-    caller: Option<Extension<Caller>>,
-) -> Result<Response, Problem> {
-    let scope = Scope::of(caller.map(|Extension(caller)| caller));
-    scope.queue(&name, &QueueOp::Show)?;
-    let QueueReply::Info(info) = api.client.store().queue(&name, &QueueOp::Show).await? else {
-        let detail = "there is no such queue";
-        return Err(Problem::new(StatusCode::NOT_FOUND, "queue_unknown", detail));
-    };
-    Ok(([(CONTENT_TYPE, "application/json")], write(&info)?).into_response())
+/// Returns the number of waiting jobs by due time (default: the next 24 h by the quarter of an hour).
+async fn upcoming(State(api): State<Arc<Api>>, uri: Uri) -> Result<Response, Problem> {
+    let upcoming: Upcoming = query::read(&uri, &[("bucket_ms", 900_000), ("buckets", 96)])?;
+    Ok(json(calls::histogram(&api, &upcoming).await?))
 }

@@ -1,7 +1,8 @@
 //! What a caller may do, where that depends on the body of a call.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, convert::Infallible};
 
+use axum::{extract::FromRequestParts, http::request::Parts};
 use punctual::{
     JobId, JobRecord, Payload,
     job::Filter,
@@ -22,16 +23,25 @@ const SCHEDULES: &str = "schedule/";
 #[derive(Clone, Debug)]
 pub(super) struct Scope(Option<Caller>);
 
-impl Scope {
-    pub(super) const fn of(caller: Option<Caller>) -> Self {
-        Self(caller)
-    }
+impl<S: Sync> FromRequestParts<S> for Scope {
+    type Rejection = Infallible;
 
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self(parts.extensions.get().cloned()))
+    }
+}
+
+impl Scope {
     fn may(&self, right: Right, queue: Option<&str>) -> Result<(), Problem> {
         match &self.0 {
             Some(caller) => Ok(caller.may(right, queue)?),
             None => Ok(()),
         }
+    }
+
+    /// The name of the caller, for people.
+    pub(super) fn name(&self) -> &str {
+        self.0.as_ref().map_or("api", |caller| caller.name.as_str())
     }
 
     /// Checks the right in the whole store.

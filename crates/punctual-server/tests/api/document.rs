@@ -8,7 +8,7 @@ use std::{
 use axum::{
     Router,
     body::{Body, to_bytes},
-    http::Request,
+    http::{Method, Request},
 };
 use jsonschema::Validator;
 use serde_json::{Value, json};
@@ -19,9 +19,9 @@ use crate::site::{CALLS, CODES, Site};
 /// The document, and what checks bodies against it.
 pub(crate) struct Document {
     text: Value,
-    /// By call.
+    /// By operation, such as `POST list` or `GET jobs/{id}`.
     requests: BTreeMap<String, Validator>,
-    /// By call and status.
+    /// By operation and status.
     answers: BTreeMap<(String, u16), Validator>,
 }
 
@@ -51,12 +51,15 @@ impl Document {
         let mut strict = own.clone();
         close(&mut strict["schemas"]);
         let (mut requests, mut answers) = (BTreeMap::new(), BTreeMap::new());
-        for (path, operation) in text["paths"].as_object().unwrap() {
-            let (call, operation) =
-                (path.trim_start_matches('/').to_owned(), operation.get("post").unwrap_or(&operation["get"]));
+        let paths = text["paths"].as_object().unwrap();
+        let operations = paths.iter().flat_map(|(path, methods)| {
+            let methods = methods.as_object().unwrap();
+            methods.iter().map(move |(method, it)| (format!("{} {}", method.to_uppercase(), &path[1..]), it))
+        });
+        for (name, operation) in operations {
             let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
             if schema.is_object() {
-                requests.insert(call.clone(), validator(schema, own));
+                requests.insert(name.clone(), validator(schema, own));
             }
             for (status, response) in operation["responses"].as_object().unwrap() {
                 let status: u16 = status.parse().unwrap();
@@ -64,7 +67,7 @@ impl Document {
                 let response = reference.map_or(response, |pointer| text.pointer(pointer).unwrap());
                 if let Some(content) = response["content"].as_object() {
                     let schema = &content.values().next().unwrap()["schema"];
-                    answers.insert((call.clone(), status), validator(schema, &strict));
+                    answers.insert((name.clone(), status), validator(schema, &strict));
                 }
             }
         }
@@ -72,23 +75,41 @@ impl Document {
     }
 
     fn accepts(&self, call: &str, body: &Value) -> bool {
-        self.requests[call].is_valid(body)
+        self.requests[&format!("POST {call}")].is_valid(body)
+    }
+
+    /// All operations.
+    pub(crate) fn operations(&self) -> BTreeSet<String> {
+        self.answers.keys().map(|(operation, _)| operation.clone()).collect()
+    }
+
+    /// The operation of a request, if the document has it.
+    pub(crate) fn operation(&self, method: &Method, path: &str) -> Option<String> {
+        let parts: Vec<&str> = path.strip_prefix("/api/v1/")?.split('/').collect();
+        let is_it = |template: &&str| {
+            let of: Vec<&str> = template[1..].split('/').collect();
+            of.len() == parts.len()
+                && of.iter().zip(&parts).all(|(of, part)| of == part || of.starts_with('{'))
+        };
+        let paths = self.text["paths"].as_object().unwrap();
+        let path = paths.keys().map(String::as_str).find(is_it)?;
+        paths[path].get(method.as_str().to_lowercase()).map(|_| format!("{method} {}", &path[1..]))
     }
 
     /// Checks a body that the server accepted.
-    pub(crate) fn check_request(&self, call: &str, body: &Value) {
-        let wrong: Vec<String> = self.requests[call].iter_errors(body).map(|e| e.to_string()).collect();
-        assert!(wrong.is_empty(), "the document does not allow {call} {body}: {wrong:#?}");
+    pub(crate) fn check_request(&self, operation: &str, body: &Value) {
+        let wrong: Vec<String> = self.requests[operation].iter_errors(body).map(|e| e.to_string()).collect();
+        assert!(wrong.is_empty(), "the document does not allow {operation} {body}: {wrong:#?}");
     }
 
     /// Checks an answer of the server.
-    pub(crate) fn check_answer(&self, call: &str, status: u16, text: &str) {
-        let validator = self.answers.get(&(call.to_owned(), status));
-        let validator = validator.unwrap_or_else(|| panic!("{call} has no status {status}: {text}"));
+    pub(crate) fn check_answer(&self, operation: &str, status: u16, text: &str) {
+        let validator = self.answers.get(&(operation.to_owned(), status));
+        let validator = validator.unwrap_or_else(|| panic!("{operation} has no status {status}: {text}"));
         // Payloads can be deeper than what a reader takes.
         let Ok(body) = serde_json::from_str(text) else { return };
         let wrong: Vec<String> = validator.iter_errors(&body).map(|e| e.to_string()).collect();
-        assert!(wrong.is_empty(), "{call} {status} {text} is not as in the document: {wrong:#?}");
+        assert!(wrong.is_empty(), "{operation} {status} {text} is not as in the document: {wrong:#?}");
     }
 }
 
@@ -209,8 +230,9 @@ fn objects(value: &Value, at: &str, found: &mut Vec<String>) {
 async fn the_document_has_every_call_and_no_other() {
     let site = Site::new().await;
     let paths = site.document.text["paths"].as_object().unwrap();
-    let calls: BTreeSet<&str> =
-        paths.iter().filter(|(_, path)| path["post"].is_object()).map(|(path, _)| &path[1..]).collect();
+    let posted = paths.iter().filter(|(_, path)| path["post"].is_object()).map(|(path, _)| &path[1..]);
+    // The others are of resources.
+    let calls: BTreeSet<&str> = posted.filter(|path| *path != "jobs" && !path.contains('/')).collect();
     assert_eq!(calls, CALLS.into());
     for call in calls {
         let answer = site.send(&site.tokens.admin, call, "nonsense").await;

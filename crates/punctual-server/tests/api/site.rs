@@ -100,6 +100,8 @@ pub(crate) struct Tokens {
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
+    pub(crate) etag: Option<String>,
+    pub(crate) location: Option<String>,
     pub(crate) text: String,
 }
 
@@ -151,7 +153,7 @@ impl Site {
     pub(crate) async fn call(&self, token: &str, call: &str, body: &Value) -> Answer {
         let answer = self.send(token, call, body.to_string()).await;
         if answer.status == 200 {
-            self.document.check_request(call, body);
+            self.document.check_request(&format!("POST {call}"), body);
         }
         answer
     }
@@ -165,8 +167,7 @@ impl Site {
     /// Sends a request, and checks the form of its answer.
     pub(crate) async fn request(&self, token: &str, mut request: Request<Body>) -> Answer {
         let is_of_api = request.uri().path().starts_with("/api");
-        let call = request.uri().path().strip_prefix("/api/v1/").filter(|_| request.method() == Method::POST);
-        let call = call.map(str::to_owned);
+        let operation = self.document.operation(request.method(), request.uri().path());
         let peer: SocketAddr = "192.0.2.1:50000".parse().unwrap();
         request.extensions_mut().insert(ConnectInfo(peer));
         if !token.is_empty() {
@@ -176,21 +177,23 @@ impl Site {
         let status = answer.status().as_u16();
         let retry_after = answer.headers().contains_key("retry-after");
         let content_type = answer.headers().get(CONTENT_TYPE).map(|value| value.to_str().unwrap().to_owned());
+        let [etag, location] = ["etag", "location"]
+            .map(|name| answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned()));
         let bytes = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
-        let answer = Answer { status, text: String::from_utf8(bytes.to_vec()).unwrap() };
+        let answer = Answer { status, etag, location, text: String::from_utf8(bytes.to_vec()).unwrap() };
         if !is_of_api {
             return answer;
         }
-        if let Some(call) = call.filter(|call| CALLS.contains(&call.as_str())) {
-            self.document.check_answer(&call, status, &answer.text);
+        if let Some(operation) = operation {
+            self.document.check_answer(&operation, status, &answer.text);
         }
-        if status == 200 {
+        if matches!(status, 200 | 201) {
             assert_eq!(content_type.as_deref(), Some("application/json"));
             return answer;
         }
         assert_eq!(content_type.as_deref(), Some("application/problem+json"), "{answer:?}");
         assert!(CODES.contains(&answer.code().as_str()), "{answer:?}");
-        assert!(status < 500 || status == 503, "{answer:?}");
+        assert!(status < 500 || matches!(status, 503 | 507), "{answer:?}");
         assert_eq!(answer.json()["status"], status, "{answer:?}");
         assert_eq!(retry_after, status == 503, "{answer:?}");
         for field in ["type", "title", "detail"] {
@@ -205,6 +208,19 @@ impl Site {
     pub(crate) async fn get(&self, token: &str, path: &str) -> Answer {
         self.request(token, Request::builder().method(Method::GET).uri(path).body(Body::empty()).unwrap())
             .await
+    }
+
+    /// Sends a request about a resource. A body that is accepted must be as in the document.
+    pub(crate) async fn ask(&self, token: &str, method: Method, path: &str, body: Option<&Value>) -> Answer {
+        let path = format!("/api/v1/{path}");
+        let operation = self.document.operation(&method, path.split('?').next().unwrap());
+        let text = body.map(Value::to_string).unwrap_or_default();
+        let request = Request::builder().method(method).uri(path).body(text.into()).unwrap();
+        let answer = self.request(token, request).await;
+        if let (Some(operation), Some(body), 200 | 201) = (operation, body, answer.status) {
+            self.document.check_request(&operation, body);
+        }
+        answer
     }
 
     /// Everything that can be read of the store.

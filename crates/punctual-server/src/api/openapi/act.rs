@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::shape::{
-    Schemas, any, base64, batch, closed, id, instant, list, of, one_of, open, or_null, signed, status, text,
-    whole, word,
+    Schemas, any, base64, batch, closed, id, instant, list, of, one_of, open, or_null, reference, signed,
+    status, text, whole, word,
 };
 
 pub(super) fn schemas() -> Schemas {
@@ -41,6 +41,17 @@ pub(super) fn schemas() -> Schemas {
             ("content_type?", or_null(text("For edit: the type of the payload (default: JSON)."))),
         ],
     );
+    let change = closed(
+        "A change of a waiting job: one of its due time, its priority and its payload.",
+        [
+            ("run_at_ms?", or_null(instant("The new due time."))),
+            ("delay_ms?", or_null(whole("The new due time, from now on."))),
+            ("priority?", or_null(of("Priority", "The new priority."))),
+            ("payload?", any("The new payload, JSON or text.")),
+            ("payload_base64?", or_null(base64("The new payload as bytes, in place of payload."))),
+            ("content_type?", or_null(text("The type of the new payload (default: JSON)."))),
+        ],
+    );
     let job = || ("id", id("The job."));
     let state = || ("state", of("State", "Its state. For delete: the state before."));
     let acted = one_of(
@@ -59,13 +70,19 @@ pub(super) fn schemas() -> Schemas {
         ],
     );
     vec![
+        ("Acted", acted),
+        ("CancelJobRequest", closed("A cancel.", [("reason?", or_null(text("The reason.")))])),
+        ("ChangeJobRequest", change),
         (
             "ActRequest",
             closed("Jobs to act on.", [("targets", batch(&target, "The jobs.")), ("action", action)]),
         ),
         (
             "ActAnswer",
-            open("What became of each job, in order.", [("results", list(&acted, "The results."))]),
+            open(
+                "What became of each job, in order.",
+                [("results", list(&reference("Acted"), "The results."))],
+            ),
         ),
     ]
 }

@@ -47,7 +47,7 @@ const fn kind(
     Kind { status, name, codes, description }
 }
 
-const KINDS: [Kind; 15] = [
+const KINDS: [Kind; 17] = [
     kind(401, "Unauthenticated", &["unauthenticated"], "The token is missing, wrong, revoked or expired."),
     kind(
         403,
@@ -58,6 +58,14 @@ const KINDS: [Kind; 15] = [
     kind(404, "NotFound", &["not_found", "queue_unknown"], "There is no such job or queue."),
     kind(408, "TimedOut", &["timed_out"], "The body did not arrive within 30 s."),
     kind(409, "Conflict", &["conflict"], "Two parts of the call, or two settings, contradict each other."),
+    kind(
+        409,
+        "WrongState",
+        &["wrong_state", "unique_conflict", "conflict"],
+        "The state of the job does not allow the action, another job holds its unique key, or jobs of its concurrency key or \
+            group are in another shard.",
+    ),
+    kind(412, "VersionMismatch", &["version_mismatch"], "The job does not have the version of If-Match."),
     kind(413, "TooLarge", &["payload_too_large"], "The body, a payload or a result is over its limit."),
     kind(421, "HostNotAllowed", &["host_not_allowed"], "The Host header names another server."),
     kind(422, "Invalid", &["invalid"], "A field is wrong. Nothing was changed."),
@@ -77,24 +85,30 @@ const KINDS: [Kind; 15] = [
         "The store is unavailable, or large requests hold all memory for bodies. Nothing was changed.",
     ),
     kind(504, "UnknownOutcome", &["unknown_outcome"], "The answer of the store was lost."),
-    kind(507, "Full", &["store_full"], "The store has no space."),
+    kind(507, "Full", &["store_full"], "The store has no space, or the queue is at its cap."),
 ];
 
 /// Statuses that only calls that write have.
 const OF_WRITES: [u16; 2] = [409, 507];
+/// Problems that only resources have.
+const OF_RESOURCES: [&str; 3] = ["NotFound", "WrongState", "VersionMismatch"];
 
 /// Returns the problems with which a call can answer, by status.
 pub(super) fn of_problems(writes: bool) -> Map<String, Value> {
     let kinds = KINDS
         .iter()
-        .filter(|kind| kind.status != 404)
+        .filter(|kind| !OF_RESOURCES.contains(&kind.name))
         .filter(|kind| writes || !OF_WRITES.contains(&kind.status));
-    kinds
-        .map(|kind| {
-            let reference = json!({"$ref": format!("#/components/responses/{}", kind.name)});
-            (kind.status.to_string(), reference)
-        })
-        .collect()
+    kinds.map(answer).collect()
+}
+
+/// Returns the problems of these names, by status.
+pub(super) fn named(names: &[&str]) -> Map<String, Value> {
+    KINDS.iter().filter(|kind| names.contains(&kind.name)).map(answer).collect()
+}
+
+fn answer(kind: &Kind) -> (String, Value) {
+    (kind.status.to_string(), json!({"$ref": format!("#/components/responses/{}", kind.name)}))
 }
 
 /// Returns the problems by name.
@@ -119,11 +133,23 @@ fn response(kind: &Kind) -> Value {
 
 /// Returns the headers of answers.
 pub(super) fn headers() -> Value {
-    json!({"Retry-After": {
-        "description": "The time in seconds after which the request can be repeated.",
-        "required": true,
-        "schema": {"type": "integer", "minimum": 1},
-    }})
+    json!({
+        "Retry-After": {
+            "description": "The time in seconds after which the request can be repeated.",
+            "required": true,
+            "schema": {"type": "integer", "minimum": 1},
+        },
+        "ETag": {
+            "description": "The version of the job, in quotes.",
+            "required": true,
+            "schema": {"type": "string"},
+        },
+        "Location": {
+            "description": "The address of the job, relative to that of the request.",
+            "required": true,
+            "schema": {"type": "string"},
+        },
+    })
 }
 
 pub(super) fn schemas() -> Schemas {

@@ -232,6 +232,7 @@ pub(super) fn schemas() -> Schemas {
     vec![
         ("NewJob", new_job()),
         ("Job", job()),
+        ("Enqueued", enqueued()),
         ("Unique", unique()),
         ("Priority", word(&["high", "normal", "low"], "A priority.")),
         ("State", word(&["waiting", "running", "done", "dead", "cancelled"], "The state of a job.")),
@@ -281,7 +282,7 @@ pub(super) fn schemas() -> Schemas {
             open(
                 "What became of each job, in order.",
                 [
-                    ("results", list(&or_null(enqueued()), "The results.")),
+                    ("results", list(&or_null(super::shape::reference("Enqueued")), "The results.")),
                     ("shard", whole("The shard for which the caller should make its next ids.")),
                 ],
             ),

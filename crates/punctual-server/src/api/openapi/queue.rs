@@ -132,6 +132,16 @@ pub(super) fn schemas() -> Schemas {
             ),
         ),
         (
+            "PauseQueueRequest",
+            closed(
+                "A pause.",
+                [
+                    ("by?", or_null(text("The name of the person or program (default: that of the token)."))),
+                    ("reason?", or_null(text("The reason."))),
+                ],
+            ),
+        ),
+        (
             "Keep",
             closed(
                 "How long ended jobs are kept. The first bound reached applies. 0 keeps nothing.",

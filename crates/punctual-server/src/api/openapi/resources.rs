@@ -1,0 +1,219 @@
+//! Jobs and queues by their address.
+
+use punctual::limits::{BATCH_MAX, BUCKETS_MAX};
+use serde_json::{Map, Value, json};
+
+use super::{
+    answers,
+    shape::{reference, text, within},
+};
+
+/// An operation on a resource.
+struct Operation {
+    path: &'static str,
+    method: &'static str,
+    name: &'static str,
+    summary: &'static str,
+    /// The fields of the query, and headers.
+    parameters: Vec<Value>,
+    /// The schema of its body.
+    request: Option<&'static str>,
+    /// What it answers if all is well.
+    answers: Map<String, Value>,
+}
+
+fn parameter(place: &str, name: &str, schema: Value) -> Value {
+    let mut schema = schema;
+    let description = schema.as_object_mut().and_then(|fields| fields.remove("description"));
+    json!({"in": place, "name": name, "description": description, "schema": schema})
+}
+
+fn query(name: &str, schema: Value) -> Value {
+    parameter("query", name, schema)
+}
+
+/// An answer with a body and headers.
+fn answer(schema: &Value, headers: &[&str]) -> Value {
+    let headers: Map<String, Value> = headers
+        .iter()
+        .map(|name| ((*name).to_owned(), json!({"$ref": format!("#/components/headers/{name}")})))
+        .collect();
+    let content = json!({"application/json": {"schema": schema}});
+    json!({"description": "The answer.", "headers": headers, "content": content})
+}
+
+/// One answer, 200, of a named schema.
+fn one(schema: &str, headers: &[&str]) -> Map<String, Value> {
+    [("200".to_owned(), answer(&reference(schema), headers))].into_iter().collect()
+}
+
+fn of_jobs() -> Vec<Operation> {
+    let of_status = |statuses: &[&str]| {
+        let status = json!({"properties": {"status": {"enum": statuses}}});
+        json!({"allOf": [reference("Enqueued"), status]})
+    };
+    let enqueued = [
+        ("200".to_owned(), answer(&of_status(&["duplicate", "replaced", "rescheduled"]), &[])),
+        ("201".to_owned(), answer(&of_status(&["inserted"]), &["ETag", "Location"])),
+    ];
+    let key = "A key for safe repeats, 1 to 1,024 bytes: the same as idempotency_key in the body.";
+    vec![
+        Operation {
+            path: "/jobs",
+            method: "post",
+            name: "enqueueJob",
+            summary: "Stores a job",
+            parameters: vec![parameter("header", "Idempotency-Key", text(key))],
+            request: Some("NewJob"),
+            answers: enqueued.into_iter().collect(),
+        },
+        Operation {
+            path: "/jobs",
+            method: "get",
+            name: "jobs",
+            summary: "Returns a page of jobs",
+            parameters: vec![
+                query("filter", text("A filter in the language of punctual ls (default: all jobs).")),
+                query("cursor", text("Where to continue: next of the page before.")),
+                query("limit", within(1, BATCH_MAX as u64, "The most jobs (default: 50).")),
+            ],
+            request: None,
+            answers: one("ListAnswer", &[]),
+        },
+        Operation {
+            path: "/jobs/{id}",
+            method: "get",
+            name: "job",
+            summary: "Returns a job",
+            parameters: Vec::new(),
+            request: None,
+            answers: one("Job", &["ETag"]),
+        },
+    ]
+}
+
+/// An action on a job.
+fn action(
+    path: &'static str,
+    method: &'static str,
+    name: &'static str,
+    summary: &'static str,
+    request: Option<&'static str>,
+) -> Operation {
+    let statuses: &[&str] = if name == "cancelJob" { &["done", "requested"] } else { &["done"] };
+    let acted = json!({"allOf": [reference("Acted"), {"properties": {"status": {"enum": statuses}}}]});
+    let version = "The version that the job must have, in quotes: its ETag (default: any).";
+    let mut answers = answers::named(&["WrongState", "VersionMismatch"]);
+    answers.insert("200".to_owned(), answer(&acted, &[]));
+    let parameters = vec![parameter("header", "If-Match", text(version))];
+    Operation { path, method, name, summary, parameters, request, answers }
+}
+
+fn of_actions() -> Vec<Operation> {
+    vec![
+        action(
+            "/jobs/{id}",
+            "patch",
+            "changeJob",
+            "Changes the due time, priority or payload of a waiting job",
+            Some("ChangeJobRequest"),
+        ),
+        action("/jobs/{id}", "delete", "deleteJob", "Deletes a job that is not running", None),
+        action(
+            "/jobs/{id}/cancel",
+            "post",
+            "cancelJob",
+            "Cancels a waiting job, or requests the cancel of a running one",
+            Some("CancelJobRequest"),
+        ),
+        action("/jobs/{id}/retry", "post", "retryJob", "Runs a dead, cancelled or done job again", None),
+        action("/jobs/{id}/run-now", "post", "runJobNow", "Makes a waiting job due now", None),
+    ]
+}
+
+fn of_queues() -> Vec<Operation> {
+    let buckets = within(1, BUCKETS_MAX as u64, "The number of buckets from now on (default: 96).");
+    vec![
+        Operation {
+            path: "/queues",
+            method: "get",
+            name: "queueNames",
+            summary: "Returns names of queues",
+            parameters: vec![query("after", text("The name after which to continue."))],
+            request: None,
+            answers: one("QueuesAnswer", &[]),
+        },
+        Operation {
+            path: "/queues/{name}",
+            method: "get",
+            name: "showQueue",
+            summary: "Returns a queue",
+            parameters: Vec::new(),
+            request: None,
+            answers: one("QueueInfo", &[]),
+        },
+        Operation {
+            path: "/queues/{name}/pause",
+            method: "post",
+            name: "pauseQueue",
+            summary: "Pauses a queue",
+            parameters: Vec::new(),
+            request: Some("PauseQueueRequest"),
+            answers: one("QueueInfo", &[]),
+        },
+        Operation {
+            path: "/queues/{name}/resume",
+            method: "post",
+            name: "resumeQueue",
+            summary: "Ends the pause of a queue",
+            parameters: Vec::new(),
+            request: None,
+            answers: one("QueueInfo", &[]),
+        },
+        Operation {
+            path: "/upcoming",
+            method: "get",
+            name: "upcomingJobs",
+            summary: "Returns the number of waiting jobs by due time",
+            parameters: vec![
+                query("queue", text("The queue (default: all).")),
+                query("bucket_ms", within(1, i64::MAX as u64, "The width of a bucket (default: 900,000).")),
+                query("buckets", buckets),
+            ],
+            request: None,
+            answers: one("UpcomingAnswer", &[]),
+        },
+    ]
+}
+
+/// Returns the operations, each with its path and its method.
+pub(super) fn operations() -> impl Iterator<Item = (String, &'static str, Value)> {
+    of_jobs().into_iter().chain(of_actions()).chain(of_queues()).map(|operation| {
+        let (path, method) = (operation.path.to_owned(), operation.method);
+        (path, method, described(operation))
+    })
+}
+
+fn described(operation: Operation) -> Value {
+    let Operation { path, method, name, summary, mut parameters, request, answers } = operation;
+    let mut responses = answers::of_problems(method != "get");
+    let of_path = path.split('/').find_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    if let Some(name) = of_path {
+        parameters.push(json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}));
+        responses.extend(answers::named(&["NotFound"]));
+    }
+    responses.extend(answers);
+    let mut described = json!({
+        "operationId": name,
+        "summary": summary,
+        "parameters": parameters,
+        "responses": responses,
+    });
+    if let Some(request) = request {
+        let content = json!({"application/json": {"schema": reference(request)}});
+        // An empty body means {}, which a job or a change cannot be.
+        let is_required = !path.contains('}') || method == "patch";
+        described["requestBody"] = json!({"required": is_required, "content": content});
+    }
+    described
+}
