@@ -20,17 +20,22 @@ mod job;
 mod jobs;
 mod links;
 mod login;
+mod matching;
+mod order;
 mod overview;
 mod picked;
+mod preview;
 mod queue;
 mod queues;
 mod schedules;
+mod step;
 mod terms;
 mod text;
 mod topics;
 mod upcoming;
 mod watcher;
 mod why;
+mod words;
 
 use std::sync::Arc;
 
@@ -106,6 +111,8 @@ pub(crate) fn with_watcher(client: &Client, options: DashboardOptions, watcher: 
         .route("/jobs", get(jobs::page))
         .route("/jobs/confirm", post(act::confirm))
         .route("/jobs/act", post(act::act))
+        .route("/jobs/matching", post(matching::preview))
+        .route("/jobs/matching/act", post(matching::act))
         .route("/jobs/{id}", get(job::page))
         .route("/queues", get(queues::page))
         .route("/queues/{name}", get(queue::page))

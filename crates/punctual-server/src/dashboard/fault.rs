@@ -13,6 +13,7 @@ use super::{
     Board,
     frame::{Frame, Here, html},
 };
+use crate::gate::Refusal;
 
 /// Why a page cannot be shown, or a change not be made.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(super) enum Fault {
     CrossSite,
     /// A filter that looks into payloads, of a caller that must not see them.
     Hidden,
+    /// What the caller may not do.
+    Forbidden(Refusal),
     TooLarge,
     /// More pages listen than the server has room for.
     Listeners,
@@ -38,6 +41,12 @@ pub(super) enum Fault {
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         Self::Store(error)
+    }
+}
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        Self::Forbidden(refusal)
     }
 }
 
@@ -76,7 +85,7 @@ impl Fault {
         match self {
             Self::NoPage | Self::NoJob(_) | Self::NoQueue(_) => StatusCode::NOT_FOUND,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
-            Self::ReadOnly | Self::CrossSite | Self::Hidden => StatusCode::FORBIDDEN,
+            Self::ReadOnly | Self::CrossSite | Self::Hidden | Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Form(..) => StatusCode::BAD_REQUEST,
             Self::Listeners => StatusCode::SERVICE_UNAVAILABLE,
@@ -140,6 +149,7 @@ impl Fault {
                 "The filter looks into payloads, which are hidden from this token.".into(),
                 "Remove the terms that begin with payload, or use a token that shows payloads.".into(),
             ),
+            Self::Forbidden(refusal) => ("Refused", sentence(&refusal.message), sentence(&refusal.hint)),
             Self::Listeners => (
                 "Too many live pages",
                 "As many pages listen for changes as the server has room for.".into(),
