@@ -28,6 +28,7 @@ mod preview;
 mod queue;
 mod queues;
 mod schedules;
+mod shared;
 mod step;
 mod terms;
 mod text;
@@ -45,7 +46,7 @@ use axum::{
 };
 use punctual::{CancellationToken, Client};
 
-use self::{assets::Assets, fault::Fault, links::Links};
+use self::{assets::Assets, fault::Fault, links::Links, shared::SharedPage};
 pub(crate) use login::{login, to_login};
 pub(crate) use watcher::Watcher;
 
@@ -103,6 +104,7 @@ pub(crate) fn with_watcher(client: &Client, options: DashboardOptions, watcher: 
         links: Links::new(&options.base_path),
         assets: Assets::new(),
         watcher: watcher.clone(),
+        overview: SharedPage::default(),
         options,
     });
     Router::new()
@@ -138,5 +140,6 @@ struct Board {
     links: Links,
     assets: Assets,
     watcher: Watcher,
+    overview: SharedPage,
     options: DashboardOptions,
 }

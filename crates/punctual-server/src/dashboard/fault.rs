@@ -52,9 +52,7 @@ impl From<Refusal> for Fault {
 
 impl IntoResponse for Fault {
     fn into_response(self) -> Response {
-        let mut response = self.status().into_response();
-        response.extensions_mut().insert(Arc::new(self));
-        response
+        Self::answer(&Arc::new(self))
     }
 }
 
@@ -70,6 +68,13 @@ struct Page {
 }
 
 impl Fault {
+    /// Makes an answer that `guard` renders.
+    pub(super) fn answer(fault: &Arc<Self>) -> Response {
+        let mut response = fault.status().into_response();
+        response.extensions_mut().insert(Arc::clone(fault));
+        response
+    }
+
     /// Takes the fault out of an answer. An answer of the router itself becomes one.
     pub(super) fn of(response: &mut Response) -> Option<Arc<Self>> {
         let fault = response.extensions_mut().remove::<Arc<Self>>();
