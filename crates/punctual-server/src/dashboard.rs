@@ -20,17 +20,23 @@ mod job;
 mod jobs;
 mod links;
 mod login;
+mod matching;
+mod order;
 mod overview;
 mod picked;
+mod preview;
 mod queue;
 mod queues;
 mod schedules;
+mod shared;
+mod step;
 mod terms;
 mod text;
 mod topics;
 mod upcoming;
 mod watcher;
 mod why;
+mod words;
 
 use std::sync::Arc;
 
@@ -40,7 +46,7 @@ use axum::{
 };
 use punctual::{CancellationToken, Client};
 
-use self::{assets::Assets, fault::Fault, links::Links};
+use self::{assets::Assets, fault::Fault, links::Links, shared::SharedPage};
 pub(crate) use login::{login, to_login};
 pub(crate) use watcher::Watcher;
 
@@ -98,6 +104,7 @@ pub(crate) fn with_watcher(client: &Client, options: DashboardOptions, watcher: 
         links: Links::new(&options.base_path),
         assets: Assets::new(),
         watcher: watcher.clone(),
+        overview: SharedPage::default(),
         options,
     });
     Router::new()
@@ -106,6 +113,8 @@ pub(crate) fn with_watcher(client: &Client, options: DashboardOptions, watcher: 
         .route("/jobs", get(jobs::page))
         .route("/jobs/confirm", post(act::confirm))
         .route("/jobs/act", post(act::act))
+        .route("/jobs/matching", post(matching::preview))
+        .route("/jobs/matching/act", post(matching::act))
         .route("/jobs/{id}", get(job::page))
         .route("/queues", get(queues::page))
         .route("/queues/{name}", get(queue::page))
@@ -131,5 +140,6 @@ struct Board {
     links: Links,
     assets: Assets,
     watcher: Watcher,
+    overview: SharedPage,
     options: DashboardOptions,
 }

@@ -15,6 +15,8 @@ pub(crate) fn of(method: &Method, path: &str) -> Option<Needs> {
         // The other pages of the dashboard, and metrics.
         (&Method::GET, _) => Some(Right::Read.in_store()),
         (&Method::POST, "/jobs/confirm" | "/jobs/act") => Some(Right::Operate.in_store()),
+        // The filter of the form says which queues.
+        (&Method::POST, "/jobs/matching" | "/jobs/matching/act") => Some(Right::Operate.by_queue()),
         (&Method::POST, path) if path.ends_with("/pause") || path.ends_with("/resume") => {
             Some(Right::Operate.in_store())
         }

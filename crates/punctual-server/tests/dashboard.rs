@@ -4,6 +4,7 @@
 
 mod dashboard {
     pub(crate) mod html;
+    mod matching;
     pub(crate) mod site;
 }
 
@@ -431,7 +432,7 @@ async fn a_read_only_dashboard_refuses_every_change_and_shows_no_button() {
     let before = t.client.list(&Site::all()).await.unwrap();
     let site = Site::new(&t.client, read_only());
     let routes = post_routes();
-    assert_eq!(routes.len(), 5, "{routes:?}");
+    assert_eq!(routes.len(), 7, "{routes:?}");
     let id = before.jobs[0].id;
     let open = Site::new(&t.client, DashboardOptions::default());
     let picked = picked(&open, id).await;

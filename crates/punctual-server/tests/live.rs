@@ -16,6 +16,7 @@ use std::{
 
 use axum::http::StatusCode;
 use dashboard::stream::{Site, Stream};
+use futures_util::future::join_all;
 use punctual::{
     CancellationToken, Client, NewJob, Payload,
     testing::{Fault, FaultyStore, TestQueue},
@@ -121,6 +122,68 @@ async fn one_watcher_reads_for_all_pages_and_none_without_pages() {
     }
     let calls = calls.load(Ordering::Relaxed) - before;
     assert!(calls <= 24, "{calls} calls in 10 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn open_overviews_share_one_rendering_a_second() {
+    let t = TestQueue::new();
+    push(&t.client).await;
+    let (client, calls) = counted(&t);
+    let site = Site::dashboard(&client, DashboardOptions::default());
+    site.get("/", None).await;
+    let one = calls.swap(0, Ordering::Relaxed);
+    let mut streams = Vec::new();
+    for _ in 0..500 {
+        streams.push(site.listen(None).await);
+    }
+    streams[0].event().await;
+    calls.store(0, Ordering::Relaxed);
+    for second in 0..10 {
+        let pages = join_all((0..500).map(|_| site.get("/", None))).await;
+        assert!(pages.iter().all(|page| page.0 == StatusCode::OK && page == &pages[0]), "{second}");
+        sleep(Duration::from_secs(1)).await;
+    }
+    let all = calls.load(Ordering::Relaxed);
+    println!("one page: {one} calls; 500 pages, 10 times in 10 s: {all} calls");
+    // Ten renderings, and what the watcher reads.
+    assert!(all <= 10 * one + 15, "{all} calls");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_is_fetched_because_of_a_change_shows_it() {
+    let t = TestQueue::new();
+    let site = Site::dashboard(&t.client, DashboardOptions::default());
+    let mut stream = site.listen(None).await;
+    stream.event().await;
+    for n in 1..=5 {
+        // A rendering just before the watcher looks.
+        sleep(Duration::from_millis(990)).await;
+        site.get("/", None).await;
+        push(&t.client).await;
+        stream.event().await;
+        let (_, page) = site.get("/", None).await;
+        assert!(page.contains(&format!("<span class=\"value\">{n}</span>")), "{n}: {page}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_does_not_answer_is_asked_once_a_second_for_all_overviews() {
+    let t = TestQueue::new();
+    let calls = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&calls);
+    let store = FaultyStore::new(Arc::clone(t.client.store()), move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Fault::Before
+    });
+    let site = Site::dashboard(&Client::new(Arc::new(store)), DashboardOptions::default());
+    let _stream = site.listen(None).await;
+    let pages = join_all((0..100).map(|_| site.get("/", None))).await;
+    for (status, text) in &pages {
+        assert_eq!(*status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(text.contains("Store unavailable"), "{text}");
+    }
+    let calls = calls.load(Ordering::Relaxed);
+    assert!(calls <= 10, "{calls} calls");
 }
 
 #[tokio::test(start_paused = true)]

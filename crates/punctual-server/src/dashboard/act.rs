@@ -137,7 +137,7 @@ fn form(text: &str, hint: &str) -> Fault {
     Fault::Form(text.to_owned(), hint.to_owned())
 }
 
-fn action(fields: &Fields) -> Result<Action, Fault> {
+pub(super) fn action(fields: &Fields) -> Result<Action, Fault> {
     Ok(match fields.get("action") {
         "cancel" => {
             Action::Cancel { reason: Some(fields.get("reason").to_owned()).filter(|text| !text.is_empty()) }
@@ -197,7 +197,7 @@ impl Back {
 }
 
 /// Returns whether an action is possible for jobs of a state.
-const fn is_fit(action: &Action, state: State) -> bool {
+pub(super) const fn is_fit(action: &Action, state: State) -> bool {
     match action {
         Action::Cancel { .. } => matches!(state, State::Waiting | State::Running),
         Action::Retry => state.is_ended(),
@@ -214,7 +214,7 @@ fn parts(jobs: &[Picked], action: &Action) -> Vec<Part> {
     State::ALL.into_iter().filter_map(part).collect()
 }
 
-fn outcomes(jobs: &[Picked], acted: &[Acted], action: &Action) -> Outcomes {
+pub(super) fn outcomes(jobs: &[Picked], acted: &[Acted], action: &Action) -> Outcomes {
     let mut sum = Outcomes::default();
     for (job, acted) in jobs.iter().zip(acted) {
         match acted {
@@ -230,7 +230,7 @@ fn outcomes(jobs: &[Picked], acted: &[Acted], action: &Action) -> Outcomes {
     sum
 }
 
-const fn verb(action: &Action) -> &'static str {
+pub(super) const fn verb(action: &Action) -> &'static str {
     match action {
         Action::Cancel { .. } => "Cancel",
         Action::Reschedule(_) | Action::RescheduleBy(_) => "Reschedule",
@@ -243,7 +243,7 @@ const fn verb(action: &Action) -> &'static str {
 }
 
 /// Says what the action does.
-const fn note(action: &Action) -> &'static str {
+pub(super) const fn note(action: &Action) -> &'static str {
     match action {
         Action::Cancel { .. } => {
             "A waiting job is cancelled at once. The worker of a running job asks its handler to stop."

@@ -13,6 +13,7 @@ use super::{
     Board,
     frame::{Frame, Here, html},
 };
+use crate::gate::Refusal;
 
 /// Why a page cannot be shown, or a change not be made.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(super) enum Fault {
     CrossSite,
     /// A filter that looks into payloads, of a caller that must not see them.
     Hidden,
+    /// What the caller may not do.
+    Forbidden(Refusal),
     TooLarge,
     /// More pages listen than the server has room for.
     Listeners,
@@ -41,11 +44,15 @@ impl From<Error> for Fault {
     }
 }
 
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        Self::Forbidden(refusal)
+    }
+}
+
 impl IntoResponse for Fault {
     fn into_response(self) -> Response {
-        let mut response = self.status().into_response();
-        response.extensions_mut().insert(Arc::new(self));
-        response
+        Self::answer(&Arc::new(self))
     }
 }
 
@@ -61,6 +68,13 @@ struct Page {
 }
 
 impl Fault {
+    /// Makes an answer that `guard` renders.
+    pub(super) fn answer(fault: &Arc<Self>) -> Response {
+        let mut response = fault.status().into_response();
+        response.extensions_mut().insert(Arc::clone(fault));
+        response
+    }
+
     /// Takes the fault out of an answer. An answer of the router itself becomes one.
     pub(super) fn of(response: &mut Response) -> Option<Arc<Self>> {
         let fault = response.extensions_mut().remove::<Arc<Self>>();
@@ -76,7 +90,7 @@ impl Fault {
         match self {
             Self::NoPage | Self::NoJob(_) | Self::NoQueue(_) => StatusCode::NOT_FOUND,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
-            Self::ReadOnly | Self::CrossSite | Self::Hidden => StatusCode::FORBIDDEN,
+            Self::ReadOnly | Self::CrossSite | Self::Hidden | Self::Forbidden(_) => StatusCode::FORBIDDEN,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Form(..) => StatusCode::BAD_REQUEST,
             Self::Listeners => StatusCode::SERVICE_UNAVAILABLE,
@@ -140,6 +154,7 @@ impl Fault {
                 "The filter looks into payloads, which are hidden from this token.".into(),
                 "Remove the terms that begin with payload, or use a token that shows payloads.".into(),
             ),
+            Self::Forbidden(refusal) => ("Refused", sentence(&refusal.message), sentence(&refusal.hint)),
             Self::Listeners => (
                 "Too many live pages",
                 "As many pages listen for changes as the server has room for.".into(),

@@ -30,6 +30,29 @@ pub(super) struct Outcomes {
 }
 
 impl Outcomes {
+    /// Returns the number of jobs to which nothing was done.
+    pub(super) fn skipped(&self) -> u64 {
+        let Self { gone, moved, unfit, taken, elsewhere, .. } = *self;
+        [gone, moved, unfit, taken, elsewhere].into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// Adds what became of further jobs. The sums can come from a form, so they saturate.
+    pub(super) fn add(&mut self, further: &Self) {
+        let Self { done, requested, gone, moved, unfit, taken, elsewhere, other } = *further;
+        for (sum, n) in [
+            (&mut self.done, done),
+            (&mut self.requested, requested),
+            (&mut self.gone, gone),
+            (&mut self.moved, moved),
+            (&mut self.unfit, unfit),
+            (&mut self.taken, taken),
+            (&mut self.elsewhere, elsewhere),
+        ] {
+            *sum = sum.saturating_add(n);
+        }
+        self.other = other.or(self.other);
+    }
+
     /// The fields of an address.
     pub(super) fn pairs(&self, did: &'static str) -> Vec<(&'static str, String)> {
         let Self { done, requested, gone, moved, unfit, taken, elsewhere, other } = *self;
@@ -47,7 +70,7 @@ impl Outcomes {
         [("did", did.to_owned())].into_iter().chain(counts).chain(other).collect()
     }
 
-    fn of(fields: &Fields) -> Self {
+    pub(super) fn of(fields: &Fields) -> Self {
         let n = |name| fields.number(name);
         Self {
             done: n("done"),

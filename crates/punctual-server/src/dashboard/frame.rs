@@ -90,7 +90,12 @@ impl Frame {
 
 /// Renders a page.
 pub(super) fn html(page: &impl Template) -> Result<Response, Fault> {
-    page.render().map(|text| Html(text).into_response()).map_err(|error| {
+    text(page).map(|text| Html(text).into_response())
+}
+
+/// Renders a page as text.
+pub(super) fn text(page: &impl Template) -> Result<String, Fault> {
+    page.render().map_err(|error| {
         tracing::error!(target: "punctual", %error, "could not write a page of the dashboard");
         Fault::Template
     })

@@ -22,6 +22,7 @@ use super::{
     flash::Flash,
     frame::{Frame, Here, html},
     links::Links,
+    order,
     picked::Picked,
     terms,
     text::{Moment, count, cut},
@@ -96,6 +97,8 @@ struct Page {
     first: Option<String>,
     next: Option<String>,
     is_store_empty: bool,
+    /// Actions on all jobs that match: their names and words.
+    all: Vec<(&'static str, &'static str)>,
     examples: Vec<(String, &'static str, &'static str)>,
 }
 
@@ -103,9 +106,12 @@ struct Page {
 pub(super) async fn page(State(board): State<Arc<Board>>, uri: Uri) -> Result<Response, Fault> {
     let fields = Fields::of_query(&uri);
     let (filter, cursor) = (fields.get("filter").to_owned(), fields.get("cursor").to_owned());
-    let (found, wrong) = match Filter::parse(&filter) {
-        Ok(filter) => (search(&board, filter, &cursor).await?, None),
-        Err(error) => (Found::default(), Some(Wrong::of(&error))),
+    let (found, all, wrong) = match Filter::parse(&filter) {
+        Ok(parsed) => {
+            let all = order::offered(&filter, &parsed);
+            (search(&board, parsed, &cursor).await?, all, None)
+        }
+        Err(error) => (Found::default(), Vec::new(), Some(Wrong::of(&error))),
     };
     let status = if wrong.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
     let counts = counts(&board, &filter).await?;
@@ -124,6 +130,7 @@ pub(super) async fn page(State(board): State<Arc<Board>>, uri: Uri) -> Result<Re
         is_store_empty: found.total == 0 && wrong.is_none(),
         examples: EXAMPLES.map(|(filter, words)| (links.jobs(filter), filter, words)).to_vec(),
         rows,
+        all,
         filter,
         cursor,
         wrong,

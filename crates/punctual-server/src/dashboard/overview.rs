@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use askama::Template;
-use axum::{extract::State, response::Response};
+use axum::{
+    extract::State,
+    response::{Html, IntoResponse, Response},
+};
 use futures_util::try_join;
 use punctual::{
     store::Counts,
@@ -14,7 +17,7 @@ use super::{
     Board,
     chart::Chart,
     fault::Fault,
-    frame::{Frame, Here, html},
+    frame::{Frame, Here, text},
     links::Links,
     queues::{self, QUEUES_SHOWN, Row},
     terms::exact,
@@ -66,18 +69,27 @@ struct Page {
     errors: Vec<RanRow>,
 }
 
-/// Shows the overview. Makes at most 108 calls to the store, however many queues there are: one for each queue that is
-/// shown (100), four for the last hour, and one each for the time, the counters, the names of queues and the next hour.
+/// Shows the overview. While pages listen for changes, one rendering serves all of them for up to a second.
 pub(super) async fn page(State(board): State<Arc<Board>>) -> Result<Response, Fault> {
+    match board.watcher.seen() {
+        Some(versions) => Ok(board.overview.get(versions, rendered(&board)).await),
+        // Without a watcher, nobody would notice that a rendering is out of date.
+        None => rendered(&board).await.map(|text| Html(text).into_response()),
+    }
+}
+
+/// Renders the overview. Makes at most 108 calls to the store, however many queues there are: one for each queue that is
+/// shown (100), four for the last hour, and one each for the time, the counters, the names of queues and the next hour.
+async fn rendered(board: &Board) -> Result<String, Fault> {
     let store = board.client.store();
     let (now, counts, names, hour) =
         try_join!(store.now(), store.count(None), store.queues(None), board.client.last_hour(QUEUES_SHOWN))?;
-    let infos = queues::read(&board, &shown(&names, &hour)).await?;
+    let infos = queues::read(board, &shown(&names, &hour)).await?;
     let oldest = infos.iter().filter_map(|info| Some((info.oldest_due?, info))).min_by_key(|(at, _)| *at);
-    let (chart, ..) = HOUR.chart(&board).await?;
+    let (chart, ..) = HOUR.chart(board).await?;
     let links = &board.links;
-    html(&Page {
-        frame: Frame::new(&board, Here::Overview, "Overview"),
+    text(&Page {
+        frame: Frame::new(board, Here::Overview, "Overview"),
         is_empty: counts.total() == 0 && names.is_empty(),
         parts_away: counts.parts_away,
         counters: counters(&counts, links),

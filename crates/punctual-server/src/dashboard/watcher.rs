@@ -25,6 +25,13 @@ pub(crate) struct Versions {
     pub(crate) queues: u64,
 }
 
+impl Versions {
+    /// Returns whether a reading that began with `other` has seen all of these changes.
+    pub(crate) const fn is_within(self, other: Self) -> bool {
+        self.counts <= other.counts && self.queues <= other.queues
+    }
+}
+
 /// The watcher of a store. Clones are the same one.
 #[derive(Clone, Debug)]
 pub(crate) struct Watcher(Arc<Shared>);
@@ -86,6 +93,11 @@ impl Watcher {
             tokio::spawn(Arc::clone(&self.0).run());
         }
         Some(Listener { versions, stop: self.0.stop.clone(), _seat: seat })
+    }
+
+    /// Returns what was noticed so far, while a page listens. `None` if nobody watches.
+    pub(crate) fn seen(&self) -> Option<Versions> {
+        self.0.state().is_running.then(|| *self.0.versions.borrow())
     }
 }
 

@@ -30,8 +30,8 @@ impl Site {
         Self(dashboard(client, options))
     }
 
-    async fn send(&self, token: Option<&str>) -> Response {
-        let mut request = Request::builder().uri("/events").header("host", "localhost");
+    async fn send(&self, path: &str, token: Option<&str>) -> Response {
+        let mut request = Request::builder().uri(path).header("host", "localhost");
         if let Some(token) = token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
@@ -41,14 +41,22 @@ impl Site {
     }
 
     pub(crate) async fn listen(&self, token: Option<&str>) -> Stream {
-        let answer = self.send(token).await;
+        let answer = self.send("/events", token).await;
         assert_eq!(answer.status(), StatusCode::OK);
         assert_eq!(answer.headers()["content-type"], "text/event-stream");
         Stream(answer.into_body().into_data_stream())
     }
 
+    /// A page.
+    pub(crate) async fn get(&self, path: &str, token: Option<&str>) -> (StatusCode, String) {
+        let answer = self.send(path, token).await;
+        let status = answer.status();
+        let bytes = to_bytes(answer.into_body(), 1_000_000).await.unwrap();
+        (status, String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
     pub(crate) async fn refused(&self, token: Option<&str>) -> (StatusCode, String) {
-        let answer = self.send(token).await;
+        let answer = self.send("/events", token).await;
         let status = answer.status();
         assert_ne!(status, StatusCode::OK);
         let bytes = to_bytes(answer.into_body(), 100_000).await.unwrap();
