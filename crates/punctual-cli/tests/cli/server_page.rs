@@ -47,11 +47,11 @@ fn example(text: &str) -> Example {
             "-X" => example.method = words.next().unwrap(),
             "-H" => example.headers += &(words.next().unwrap() + "\r\n"),
             "-d" => example.body = words.next().unwrap(),
-            url => example.path = url.strip_prefix("$API/").unwrap().to_owned(),
+            url => example.path = String::from(url.strip_prefix("$API/").unwrap()),
         }
     }
     if example.method.is_empty() {
-        example.method = if example.body.is_empty() { "GET" } else { "POST" }.to_owned();
+        example.method = String::from(if example.body.is_empty() { "GET" } else { "POST" });
     }
     example
 }
