@@ -125,6 +125,7 @@ pub(crate) static ROWS: &[Row] = &[
     does("cancel", &["cancel", "--where", "kind:far", "-y", "--json"]),
     does("compact", &["compact"]),
     looks("completions", &["completions", "bash"]),
+    looks("config check", &["config", "check"]),
     looks("config show", &["config", "show"]),
     does("cron fire", &["cron", "fire", "yearly"]),
     looks("cron ls", &["cron", "ls"]),
