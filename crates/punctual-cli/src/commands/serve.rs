@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Only programs on the same machine reach it.
-const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7890);
+pub(super) const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7890);
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -46,22 +46,10 @@ pub(crate) struct Serve {
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
     /// Speak TLS, with the certificates in this PEM file, the server's own first. A changed file is read again.
-    #[arg(
-        long,
-        env = "PUNCTUAL_TLS_CERT",
-        hide_env_values = true,
-        value_name = "FILE",
-        requires = "tls_key"
-    )]
+    #[arg(long, env = "PUNCTUAL_TLS_CERT", hide_env_values = true, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
     /// File with the private key of the certificate.
-    #[arg(
-        long,
-        env = "PUNCTUAL_TLS_KEY",
-        hide_env_values = true,
-        value_name = "FILE",
-        requires = "tls_cert"
-    )]
+    #[arg(long, env = "PUNCTUAL_TLS_KEY", hide_env_values = true, value_name = "FILE")]
     tls_key: Option<PathBuf>,
     /// Address or network of a proxy that has authenticated its users and names them in a header; may be given several
     /// times.

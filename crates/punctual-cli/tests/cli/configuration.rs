@@ -152,6 +152,8 @@ fn a_server_takes_its_options_from_the_file() {
     assert!(err.contains("will not listen on 192.0.2.1:0"), "{err}");
     fs::write(t.path("punctual.toml"), "[serve]\ntls_cert = \"here.pem\"\n").unwrap();
     t.run("serve").fails(2, "invalid", "--tls-cert needs --tls-key");
+    // One from the file, and the other one from the command line.
+    t.run("serve --tls-key here.key").fails(2, "invalid", "could not use the file here.pem");
 }
 
 /// Only root can give a file to another user, so nobody else can make the case.

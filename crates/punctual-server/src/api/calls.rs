@@ -132,7 +132,10 @@ async fn enqueue(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     };
     let mut shown = Vec::with_capacity(results.len());
     for result in results {
-        shown.push(scope.enqueued(api, result).await?);
+        shown.push(match result {
+            Some(result) => Some(scope.enqueued(api, result).await?),
+            None => None,
+        });
     }
     write(&EnqueueReply { results: shown, shard: store.shard() })
 }

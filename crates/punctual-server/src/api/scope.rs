@@ -85,21 +85,17 @@ impl Scope {
     }
 
     /// Hides from a caller for some queues what another queue's job is like, if an id leads to one.
-    pub(super) async fn enqueued(
-        &self,
-        api: &Api,
-        result: Option<Enqueued>,
-    ) -> Result<Option<Enqueued>, Problem> {
-        let Some(Enqueued::Duplicate(existing)) = result else { return Ok(result) };
+    pub(super) async fn enqueued(&self, api: &Api, result: Enqueued) -> Result<Enqueued, Problem> {
+        let Enqueued::Duplicate(existing) = result else { return Ok(result) };
         if self.is_narrow()
             && let Some(job) = api.client.get(existing.id).await?
             && self.may(Right::Operate, Some(&job.queue)).is_err()
         {
             let id = existing.id;
             let unknown = Existing { id, kind: None, state: None, version: 0, cancel_requested: false };
-            return Ok(Some(Enqueued::Duplicate(unknown)));
+            return Ok(Enqueued::Duplicate(unknown));
         }
-        Ok(Some(Enqueued::Duplicate(existing)))
+        Ok(Enqueued::Duplicate(existing))
     }
 
     /// Checks the right to read a job, and hides from it what the caller must not see. The job of another queue is not there.

@@ -352,6 +352,12 @@ async fn an_enqueue_shows_no_job_of_another_queue() {
     let result = answer.json()["results"][0].clone();
     assert_eq!(result["status"], "duplicate", "{answer:?}");
     assert!(result["kind"].is_null() && result["state"].is_null() && result["version"] == 0, "{answer:?}");
+    let answer = site
+        .ask(&site.tokens.mail_operate, axum::http::Method::POST, "jobs", Some(&body["jobs"][0]))
+        .await
+        .json();
+    assert_eq!(answer["status"], "duplicate", "{answer}");
+    assert!(answer["kind"].is_null() && answer["state"].is_null() && answer["version"] == 0, "{answer}");
     let answer = site.call(&site.tokens.operate, "enqueue", &body).await;
     assert_eq!(answer.json()["results"][0]["state"], "waiting", "{answer:?}");
 }

@@ -66,8 +66,8 @@ impl HttpStore {
     /// `https://:TOKEN@HOST`.
     ///
     /// # Errors
-    /// `Invalid` for an address that cannot be parsed, `Unavailable` if nothing answers there, `Unsupported` if it
-    /// is no server of punctual or needs another token.
+    /// `Invalid` for an address that cannot be parsed, `Unavailable` if nothing answers there, `Unauthenticated` if
+    /// the server needs another token, `Unsupported` if it is no server of punctual.
     pub async fn open(url: &str) -> Result<Self> {
         let link = Link::open(url)?;
         let reply: StoreReply = link.call("store", &Nothing {}, CALL_MAX).await?;

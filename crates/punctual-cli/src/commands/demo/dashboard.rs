@@ -1,16 +1,12 @@
 //! `demo --serve`: the dashboard of the demo's store, on this machine only.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-
 use anyhow::{Context as _, Result};
 use punctual::{CancellationToken, Client};
 use punctual_server::Server;
 use tokio::{net::TcpListener, task::JoinHandle};
 
 use super::talk;
-
-/// The port of `punctual serve`; if it is taken, any.
-const PORT: u16 = 7890;
+use crate::commands::serve::LISTEN_DEFAULT;
 
 /// Serves until it is dropped.
 pub(super) struct Dashboard {
@@ -20,22 +16,25 @@ pub(super) struct Dashboard {
 
 impl Dashboard {
     pub(super) async fn start(client: &Client) -> Result<Self> {
-        let at = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
-        let port = if TcpListener::bind(at(PORT)).await.is_ok() { PORT } else { 0 };
+        let mut addr = LISTEN_DEFAULT;
+        if TcpListener::bind(addr).await.is_err() {
+            // Any that is free.
+            addr.set_port(0);
+        }
         let (server, stop) = (Server::new(client), CancellationToken::new());
-        let (ready, addr) = tokio::sync::oneshot::channel();
+        let (ready, listening) = tokio::sync::oneshot::channel();
         let until = stop.clone();
         let serve = tokio::spawn(async move {
             let ready = |addr| {
                 // Nobody waits for it if the demo was stopped.
                 let _ = ready.send(addr);
             };
-            let served = server.serve(at(port), &until, ready).await;
+            let served = server.serve(addr, &until, ready).await;
             if let Err(error) = served {
                 talk(&format!("no dashboard: {error}"));
             }
         });
-        let addr = addr.await.context("could not serve the dashboard")?;
+        let addr = listening.await.context("could not serve the dashboard")?;
         talk(&format!("dashboard http://{addr}"));
         Ok(Self { stop, serve })
     }

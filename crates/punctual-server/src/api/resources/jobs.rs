@@ -61,12 +61,13 @@ pub(super) async fn enqueue(
     scope.in_queues(Right::Operate, [job.queue.as_str()])?;
     let results = api.client.push(vec![job]).await?;
     // A call of one job has one result.
-    let Some(enqueued) = results.first().filter(|enqueued| **enqueued != Enqueued::Full) else {
+    let Some(enqueued) = results.into_iter().next().filter(|enqueued| *enqueued != Enqueued::Full) else {
         let detail = "the queue is at its cap, and the job was not stored";
         return Err(Problem::new(StatusCode::INSUFFICIENT_STORAGE, "store_full", detail)
             .with_hint("repeat the request later, or raise the cap of the queue"));
     };
-    let answer = json(calls::write(enqueued)?);
+    let enqueued = scope.enqueued(&api, enqueued).await?;
+    let answer = json(calls::write(&enqueued)?);
     let Enqueued::Inserted { id, .. } = enqueued else { return Ok(answer) };
     let mut headers = headers::etag(1);
     // Relative to the address of the request, so that it holds under any base path.
