@@ -206,8 +206,17 @@ async fn what_was_acknowledged_survives_a_failover() {
         assert!(store.get(*id).await.unwrap().is_some(), "{id}");
     }
     let mut hand = Hand::new(&Arc::new(store), 2);
-    assert_eq!(hand.enqueue_at_last(1).await.len(), 1);
-    assert!(acknowledged.len() < hand.run(1_000).await.unwrap().len());
+    let after = hand.enqueue_at_last(1).await;
+    // How many were acknowledged before the kill came depends on the machine.
+    let mut ran = BTreeSet::new();
+    loop {
+        let some = hand.run(1_000).await.unwrap();
+        if some.is_empty() {
+            break;
+        }
+        ran.extend(some);
+    }
+    assert!(acknowledged.iter().chain(&after).all(|id| ran.contains(id)));
 }
 
 /// S1: a primary that has lost its replicas to another one, and has not heard of it, keeps nobody: what it can't confirm is
