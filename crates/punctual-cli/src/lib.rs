@@ -9,6 +9,8 @@ mod absent;
 mod args;
 mod commands;
 mod config;
+#[cfg(any(feature = "forward", feature = "serve"))]
+mod descriptors;
 mod errors;
 #[cfg(unix)]
 mod family;

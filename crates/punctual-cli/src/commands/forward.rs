@@ -21,7 +21,7 @@ use serde::Serialize;
 use super::{Session, health::HealthArgs};
 use crate::{
     args::{Command, Globals},
-    config,
+    config, descriptors,
     errors::{Failure, Result},
     output::{Format, Out, clean, counted, cut, grouped, json},
     requests::Requests,
@@ -309,19 +309,6 @@ async fn end(mut requests: Requests, shutdown: &Shutdown) -> Infallible {
     std::future::pending().await
 }
 
-/// Lets the process have as many descriptors as it may: each job on its way needs one.
-fn raise_descriptors() {
-    #[cfg(unix)]
-    {
-        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-        if current != maximum {
-            // With fewer of them jobs wait for each other.
-            let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-        }
-    }
-}
-
 /// Forwards until the process is asked to end.
 pub(super) async fn run(globals: Globals, command: &Command, args: &Forward) -> Result {
     let plan = Plan::of(&globals, args)?;
@@ -330,7 +317,7 @@ pub(super) async fn run(globals: Globals, command: &Command, args: &Forward) -> 
     }
     let requests = Requests::listen()?;
     let session = &mut Session::open(&globals, command).await?;
-    raise_descriptors();
+    descriptors::raise();
     let health = args.health.health();
     let _reporting = health.start().await?;
     let listening = args.health.listen(&mut session.client, &health)?;

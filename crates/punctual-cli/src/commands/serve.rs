@@ -14,6 +14,7 @@ use punctual_server::{
 
 use super::{Session, token::role};
 use crate::{
+    descriptors,
     errors::{Failure, Result},
     requests::{Requests, exit_code},
 };
@@ -102,6 +103,7 @@ pub(super) async fn run(session: &Session, args: &Serve) -> Result {
             .why("the store has no token, so the server could answer only programs on this machine")
             .hint("punctual token new NAME --role admin    makes one"));
     }
+    descriptors::raise();
     let mut requests = Requests::listen()?;
     let gate = gate(session, args)?;
     let base_path = args.base_path.clone().unwrap_or_default();

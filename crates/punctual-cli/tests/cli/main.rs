@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod act;
+#[cfg(target_os = "linux")]
+mod attacks;
 mod batch;
 mod compact;
 mod configuration;

@@ -40,7 +40,17 @@ impl Served {
         Cli::with_store(&format!("{}?token_file={}", self.url, file.display())).run(line)
     }
 
-    fn token(&self, options: &str) -> String {
+    /// Runs a command on the store behind the server.
+    pub(crate) fn behind(&self, line: &str) -> String {
+        self.behind.ok(line)
+    }
+
+    /// The id of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn token(&self, options: &str) -> String {
         let made = self.behind.json(&format!("token new someone {options}"));
         made["token"].as_str().unwrap().to_owned()
     }

@@ -73,6 +73,9 @@ impl Chromium {
         for domain in ["Page.enable", "Runtime.enable", "Log.enable"] {
             own.call(domain, &json!({}));
         }
+        // Colours that fade are neither the old nor the new ones.
+        let still = json!({"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]});
+        own.call("Emulation.setEmulatedMedia", &still);
         Some(own)
     }
 
@@ -87,6 +90,10 @@ impl Chromium {
             let mut reply =
                 self.from.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no answer to {method}"));
             if reply["id"] == self.number {
+                // The page went while the expression was evaluated: it has no value.
+                if reply["error"]["message"].as_str().is_some_and(|text| text.contains("navigated")) {
+                    return Value::Null;
+                }
                 assert!(reply["error"].is_null(), "{method}: {reply}");
                 return reply["result"].take();
             }
@@ -109,8 +116,24 @@ impl Chromium {
 
     /// Evaluates an expression on the page.
     pub(crate) fn eval(&mut self, expression: &str) -> Value {
-        let params = json!({"expression": expression, "returnByValue": true});
-        self.call("Runtime.evaluate", &params)["result"]["value"].take()
+        self.evaluate(&json!({"expression": expression, "returnByValue": true}))
+    }
+
+    /// Evaluates an expression whose value is a promise, and waits for it.
+    pub(crate) fn settled(&mut self, expression: &str) -> Value {
+        self.evaluate(&json!({"expression": expression, "returnByValue": true, "awaitPromise": true}))
+    }
+
+    fn evaluate(&mut self, params: &Value) -> Value {
+        let mut result = self.call("Runtime.evaluate", params);
+        assert!(result["exceptionDetails"].is_null(), "{params}: {result}");
+        result["result"]["value"].take()
+    }
+
+    /// Sets the width of the page in CSS pixels.
+    pub(crate) fn width(&mut self, width: u32) {
+        let size = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600});
+        self.call("Emulation.setDeviceMetricsOverride", &size);
     }
 
     /// Waits until an expression is true on the page.
