@@ -148,7 +148,8 @@ fn schemas() -> Map<String, Value> {
         read::schemas(),
         tool::schemas(),
     ];
-    all.into_iter().flatten().map(|(name, schema)| (name.to_owned(), schema)).collect()
+    let named = all.into_iter().flatten().map(|(name, schema)| (name.to_owned(), schema));
+    named.chain(answers::problems()).collect()
 }
 
 fn capitalised(name: &str) -> String {

@@ -244,6 +244,28 @@ async fn the_document_has_every_call_and_no_other() {
     }
 }
 
+/// Lists the places of `null` in a document, outside of the words of an enumeration.
+fn nulls(value: &Value, place: &str, into: &mut Vec<String>) {
+    match value {
+        Value::Null => into.push(place.to_owned()),
+        Value::Array(items) if !place.ends_with("/enum") => {
+            items.iter().enumerate().for_each(|(n, item)| nulls(item, &format!("{place}/{n}"), into));
+        }
+        Value::Object(fields) => {
+            fields.iter().for_each(|(name, field)| nulls(field, &format!("{place}/{name}"), into));
+        }
+        _ => {}
+    }
+}
+
+/// Generators and validators refuse a document with a description that is `null`.
+#[tokio::test]
+async fn everything_in_the_document_has_a_value() {
+    let mut places = Vec::new();
+    nulls(&Site::new().await.document.text, "", &mut places);
+    assert_eq!(places, [""; 0]);
+}
+
 #[tokio::test]
 async fn anybody_can_read_the_document_and_only_read_it() {
     for site in [Site::new().await, Site::read_only().await] {

@@ -63,8 +63,11 @@ fn new_job() -> Value {
         ("delay_ms?", or_null(within(0, DELAY_MAX_MS, "When the job is due, from now on."))),
         (
             "priority?",
-            json!({"enum": ["high", "normal", "low", "0", "1", "2", 0, 1, 2, null],
-            "description": "Its priority (default: that of the queue, else normal)."}),
+            json!({"anyOf": [
+                {"type": "string", "enum": ["high", "normal", "low", "0", "1", "2"]},
+                {"type": "integer", "enum": [0, 1, 2]},
+                {"type": "null"},
+            ], "description": "Its priority (default: that of the queue, else normal)."}),
         ),
         ("group?", or_null(name("Its group, for fair shares and limits."))),
         ("concurrency_key?", or_null(name("Jobs with the same key share a concurrency limit."))),

@@ -93,7 +93,11 @@ pub(super) fn or_null(mut schema: Value) -> Value {
         return schema;
     }
     let description = schema.as_object_mut().and_then(|fields| fields.remove("description"));
-    json!({"anyOf": [schema, {"type": "null"}], "description": description.unwrap_or_default()})
+    let mut either = json!({"anyOf": [schema, {"type": "null"}]});
+    if let Some(description) = description {
+        either["description"] = description;
+    }
+    either
 }
 
 /// An object of an answer. A later version can add fields.
