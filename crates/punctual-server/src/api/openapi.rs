@@ -122,10 +122,17 @@ fn operation(call: &Call) -> Value {
         "summary": call.summary,
         "requestBody": {
             "description": "An empty body means {}.",
+            "required": needs_fields(call),
             "content": body("Request"),
         },
         "responses": responses,
     })
+}
+
+/// Whether an empty body lacks something.
+fn needs_fields(call: &Call) -> bool {
+    let name = format!("{}Request", capitalised(call.name));
+    schemas().get(&name).is_some_and(|schema| schema.get("required").is_some())
 }
 
 fn own_operation() -> Value {
