@@ -33,6 +33,11 @@ impl Listener {
         Self { child: Some(t.command(args).spawn().unwrap()), addr }
     }
 
+    /// Its address and port.
+    pub(crate) fn addr(&self) -> String {
+        self.addr.to_string()
+    }
+
     fn get(&self, path: &str) -> Option<String> {
         get(&self.addr.to_string(), path)
     }

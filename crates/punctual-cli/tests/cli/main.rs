@@ -31,6 +31,8 @@ mod look;
 mod man;
 #[cfg(unix)]
 mod monitoring;
+#[cfg(unix)]
+mod prometheus;
 mod push;
 mod queue;
 #[cfg(unix)]

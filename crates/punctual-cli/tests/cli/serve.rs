@@ -45,6 +45,11 @@ impl Served {
         self.behind.ok(line)
     }
 
+    /// The command line on the store behind the server.
+    pub(crate) fn store(&self) -> &Cli {
+        &self.behind
+    }
+
     /// The id of the process.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
