@@ -27,11 +27,13 @@ use serde::{
 use super::{check, code, codes, number, row, size, table, time};
 use crate::{
     args::STORE_DEFAULT,
-    commands::{forward, queue::settings::KEYS},
+    commands::forward,
     config::{Config, Forward},
     help,
 };
 
+/// Every setting of a queue by name, and the values that it takes.
+const KEYS: [(&str, &str); 26] = QueueSettings::KEYS;
 /// What a cell without a value has.
 const NONE: &str = "none";
 

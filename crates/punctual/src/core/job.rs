@@ -107,6 +107,17 @@ impl Payload {
     pub fn json(bytes: impl Into<Vec<u8>>) -> Self {
         Self { bytes: bytes.into(), content_type: Cow::Borrowed(Self::JSON) }
     }
+
+    /// Returns whether its media type is that of JSON, or of a format in JSON such as `application/vnd.api+json`.
+    pub fn is_json(&self) -> bool {
+        is_json(&self.content_type)
+    }
+}
+
+/// Returns whether a media type is that of JSON, or of a format in JSON.
+pub(crate) fn is_json(content_type: &str) -> bool {
+    let media = content_type.split(';').next().unwrap_or_default().trim();
+    media.eq_ignore_ascii_case(Payload::JSON) || media.to_ascii_lowercase().ends_with("+json")
 }
 
 impl fmt::Debug for Payload {

@@ -1,5 +1,7 @@
 //! The settings of a queue. They are stored, and take effect for all workers at once.
 
+mod named;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};

@@ -1,44 +1,6 @@
 //! Reads `key=value` for the settings of a queue.
 
-use std::time::Duration;
-
-use punctual::{
-    Error, Result,
-    job::{did_you_mean, parse_duration},
-    store::{GroupLimits, Order, Placement, QueueSettings, Rate},
-};
-
-/// Every key and the values that it takes.
-pub(crate) const KEYS: [(&str, &str); 26] = [
-    ("order", "fifo or lifo"),
-    ("placement", "spread or pinned"),
-    ("max_jobs", "a number, or none"),
-    ("max_bytes", "bytes such as 64MiB, or none"),
-    ("concurrency", "a number, or none"),
-    ("rate", "starts per period such as 100/1m or 100/1m burst 10, or none"),
-    ("group.weight", WEIGHT),
-    ("group.concurrency", "a number, or none"),
-    ("group.rate", "starts per period such as 100/1m or 100/1m burst 10, or none"),
-    ("groups.NAME.weight", WEIGHT),
-    ("groups.NAME.concurrency", "a number, or none"),
-    ("groups.NAME.rate", "starts per period such as 100/1m or 100/1m burst 10, or none"),
-    ("retention.done.age", "a duration"),
-    ("retention.done.count", "a number"),
-    ("retention.done.bytes", "bytes"),
-    ("retention.dead.age", "a duration"),
-    ("retention.dead.count", "a number"),
-    ("retention.dead.bytes", "bytes"),
-    ("retention.cancelled.age", "a duration"),
-    ("retention.cancelled.count", "a number"),
-    ("retention.cancelled.bytes", "bytes"),
-    ("defaults.priority", "high, normal, low, or none"),
-    ("defaults.max_attempts", "a number, or none"),
-    ("defaults.backoff", "exp 5s..6h, or none"),
-    ("defaults.timeout", "a duration, or none"),
-    ("defaults.lease", "a duration, or none"),
-];
-
-const WEIGHT: &str = "a number from 1 to 100, or none";
+use punctual::{Error, Result, store::QueueSettings};
 
 /// The list of keys below the options of `queue set --help`.
 pub(crate) const HELP: &str = "\
@@ -70,153 +32,17 @@ pub(super) fn apply(settings: &mut QueueSettings, change: &str) -> Result<()> {
         Error::invalid(format!("{change:?} is not a setting"))
             .with_hint("write key=value, such as order=lifo")
     })?;
-    if let Some(rest) = key.strip_prefix("retention.")
-        && let Some((state, bound)) = rest.split_once('.')
-    {
-        let keep = match state {
-            "done" => Some(&mut settings.done),
-            "dead" => Some(&mut settings.dead),
-            "cancelled" => Some(&mut settings.cancelled),
-            _ => None,
-        };
-        if let Some(keep) = keep {
-            match bound {
-                "age" => keep.age_ms = milliseconds(key, value)?,
-                "count" => keep.count = number(key, value)?,
-                "bytes" => keep.bytes = bytes(key, value)?,
-                _ => return Err(unknown(key)),
-            }
-            return Ok(());
-        }
-    }
-    if let Some(limit) = key.strip_prefix("group.") {
-        return limit_group(&mut settings.group, key, limit, value);
-    }
-    if let Some((name, limit)) = key.strip_prefix("groups.").and_then(|rest| rest.rsplit_once('.')) {
-        let mut limits = settings.groups.get(name).copied().unwrap_or_default();
-        limit_group(&mut limits, key, limit, value)?;
-        if limits.are_none() {
-            settings.groups.remove(name);
-        } else {
-            settings.groups.insert(name.to_owned(), limits);
-        }
-        return Ok(());
-    }
-    let defaults = &mut settings.defaults;
-    match key {
-        "order" => {
-            settings.order = match value {
-                "fifo" => Order::Fifo,
-                "lifo" => Order::Lifo,
-                _ => return Err(wrong(key, value)),
-            }
-        }
-        "placement" => {
-            settings.placement = match value {
-                "spread" => Placement::Spread,
-                "pinned" => Placement::Pinned,
-                _ => return Err(wrong(key, value)),
-            }
-        }
-        "max_jobs" => settings.max_jobs = or_none(value, |v| number(key, v))?,
-        "max_bytes" => settings.max_bytes = or_none(value, |v| bytes(key, v))?,
-        "concurrency" => {
-            settings.concurrency = or_none(value, |v| v.parse().map_err(|_| wrong(key, v)))?;
-        }
-        "rate" => settings.rate = or_none(value, |v| rate(key, v))?,
-        "defaults.priority" => defaults.priority = or_none(value, str::parse)?,
-        "defaults.max_attempts" => {
-            defaults.max_attempts = or_none(value, |v| v.parse().map_err(|_| wrong(key, v)))?;
-        }
-        "defaults.backoff" => defaults.backoff = or_none(value, str::parse)?,
-        "defaults.timeout" => defaults.timeout = or_none(value, |v| duration(key, v))?,
-        "defaults.lease" => defaults.lease = or_none(value, |v| duration(key, v))?,
-        _ => return Err(unknown(key)),
-    }
-    Ok(())
-}
-
-/// Changes one limit of a group, or of all groups.
-fn limit_group(limits: &mut GroupLimits, key: &str, limit: &str, value: &str) -> Result<()> {
-    let small = |v: &str| v.parse().map_err(|_| wrong(key, v));
-    match limit {
-        "weight" => limits.weight = or_none(value, small)?,
-        "concurrency" => limits.concurrency = or_none(value, small)?,
-        "rate" => limits.rate = or_none(value, |v| rate(key, v))?,
-        _ => return Err(unknown(key)),
-    }
-    Ok(())
-}
-
-/// `100/1m`, or `100/1m burst 10`.
-fn rate(key: &str, value: &str) -> Result<Rate> {
-    let read = || {
-        let (starts, burst) = match value.split_once(" burst ") {
-            Some((starts, burst)) => (starts, burst.trim().parse().ok()?),
-            None => (value, 1),
-        };
-        let (max, period) = starts.split_once('/')?;
-        let period_ms = u64::try_from(parse_duration(period).ok()?.as_millis()).ok()?;
-        Some(Rate { max: max.parse().ok()?, period_ms, burst })
-    };
-    read().ok_or_else(|| wrong(key, value))
-}
-
-fn or_none<T>(value: &str, read: impl FnOnce(&str) -> Result<T>) -> Result<Option<T>> {
-    if value == "none" { Ok(None) } else { read(value).map(Some) }
-}
-
-fn number(key: &str, value: &str) -> Result<u64> {
-    value.parse().map_err(|_| wrong(key, value))
-}
-
-/// A number, with a unit if it is a round one.
-fn bytes(key: &str, value: &str) -> Result<u64> {
-    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
-    let (digits, shift) = units
-        .into_iter()
-        .find_map(|(unit, shift)| Some((value.strip_suffix(unit)?, shift)))
-        .unwrap_or((value, 0));
-    let n = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
-    n.ok_or_else(|| wrong(key, value))
-}
-
-fn duration(key: &str, value: &str) -> Result<Duration> {
-    parse_duration(value).map_err(|_| wrong(key, value))
-}
-
-fn milliseconds(key: &str, value: &str) -> Result<u64> {
-    let ms = duration(key, value)?.as_millis();
-    u64::try_from(ms).map_err(|_| wrong(key, value))
-}
-
-fn wrong(key: &str, value: &str) -> Error {
-    let value: String = value.chars().take(64).collect();
-    let wrong = Error::invalid(format!("{value:?} is not a value of {key}"));
-    let of_group = key.strip_prefix("groups.").and_then(|rest| rest.rsplit_once('.'));
-    let known = of_group.map_or(key.to_owned(), |(_, limit)| format!("group.{limit}"));
-    match KEYS.iter().find(|(name, _)| *name == known) {
-        Some((_, takes)) => wrong.with_hint(format!("write {takes}")),
-        None => wrong,
-    }
-}
-
-fn unknown(key: &str) -> Error {
-    let shown: String = key.chars().take(64).collect();
-    if key.starts_with("groups.") || key.starts_with("group.") {
-        return Error::invalid(format!("unknown setting `{shown}`"))
-            .with_hint("the settings of a group are weight, concurrency and rate");
-    }
-    let names = KEYS.map(|(name, _)| name);
-    Error::invalid(format!("unknown setting `{shown}`")).with_hint(match did_you_mean(key, names) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("the settings are {}", names.join(", ")),
-    })
+    settings.set_named(key, value)
 }
 
 #[cfg(test)]
 mod tests {
-    use punctual::Priority;
+    use std::time::Duration;
+
+    use punctual::{
+        Priority,
+        store::{GroupLimits, Order, Placement, Rate},
+    };
 
     use super::*;
 
@@ -278,7 +104,7 @@ mod tests {
 
     #[test]
     fn every_key_that_is_suggested_exists() {
-        for (key, _) in KEYS {
+        for (key, _) in QueueSettings::KEYS {
             let message = apply(&mut QueueSettings::default(), &format!("{key}=?")).unwrap_err().to_string();
             assert!(!message.starts_with("unknown"), "{key}: {message}");
         }

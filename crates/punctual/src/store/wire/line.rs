@@ -11,7 +11,7 @@ use crate::core::{
     backoff::Backoff,
     error::{Error, ErrorKind, Result},
     id::JobId,
-    job::{Concurrency, JobOptions, NewJob, Payload, Priority, Unique},
+    job::{Concurrency, JobOptions, NewJob, Payload, Priority, Unique, is_json},
     limits::{DELAY_MAX_MS, IDEMPOTENCY_KEY_BYTES_MAX, INSTANT_MAX_MS, PAYLOAD_BYTES_MAX},
     suggest::did_you_mean,
     time::{Timestamp, When, ceil_ms},
@@ -210,12 +210,6 @@ pub fn payload(mut bytes: Vec<u8>, content_type: Option<String>) -> Result<Paylo
         bytes = text.get().as_bytes().to_vec();
     }
     Ok(Payload { bytes, content_type: content_type.into() })
-}
-
-/// Whether a payload of this type is written as JSON within a line.
-pub(super) fn is_json(content_type: &str) -> bool {
-    let media = content_type.split(';').next().unwrap_or_default().trim();
-    media.eq_ignore_ascii_case(Payload::JSON) || media.to_ascii_lowercase().ends_with("+json")
 }
 
 fn payload_of(line: &Line<'_>) -> Result<Payload> {

@@ -6,12 +6,11 @@ use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::value::RawValue;
 
-use super::line::is_json;
 use crate::core::{
     backoff::Backoff,
     error::{Error, Result},
     id::JobId,
-    job::{Concurrency, Failure, JobRecord, Payload, Priority, Running, State, Status, Unique},
+    job::{Concurrency, Failure, JobRecord, Payload, Priority, Running, State, Status, Unique, is_json},
     notes::{LogLine, Notes, Progress},
     time::Timestamp,
 };

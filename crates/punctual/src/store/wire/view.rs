@@ -6,11 +6,10 @@ use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::line::is_json;
 use crate::core::{
     backoff::Backoff,
     id::JobId,
-    job::{Failure, JobRecord, Payload, Priority, State, Status, Unique},
+    job::{Failure, JobRecord, Payload, Priority, State, Status, Unique, is_json},
     notes::{LogLine, Progress},
     time::Timestamp,
 };
