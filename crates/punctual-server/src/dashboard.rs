@@ -8,6 +8,8 @@ mod assets;
 mod badge;
 mod chart;
 mod content;
+mod copy;
+mod edit;
 mod events;
 mod failures;
 mod fault;
@@ -27,13 +29,16 @@ mod picked;
 mod preview;
 mod queue;
 mod queues;
+mod schedule;
 mod schedules;
+mod settings;
 mod shared;
 mod step;
 mod terms;
 mod text;
 mod topics;
 mod upcoming;
+mod view;
 mod watcher;
 mod why;
 mod words;
@@ -116,13 +121,21 @@ pub(crate) fn with_watcher(client: &Client, options: DashboardOptions, watcher: 
         .route("/jobs/matching", post(matching::preview))
         .route("/jobs/matching/act", post(matching::act))
         .route("/jobs/{id}", get(job::page))
+        .route("/jobs/{id}/edit", get(edit::page).post(edit::save))
+        .route("/jobs/{id}/duplicate", post(copy::duplicate))
         .route("/queues", get(queues::page))
         .route("/queues/{name}", get(queue::page))
         .route("/queues/{name}/pause", post(queue::pause))
         .route("/queues/{name}/resume", post(queue::resume))
         .route("/queues/{name}/purge", post(queue::purge))
+        .route("/queues/{name}/settings", get(settings::page).post(settings::save))
         .route("/failures", get(failures::page))
         .route("/schedules", get(schedules::page))
+        .route("/schedules/{name}", get(schedule::page))
+        .route("/schedules/{name}/pause", post(schedule::pause))
+        .route("/schedules/{name}/resume", post(schedule::resume))
+        .route("/schedules/{name}/fire", post(schedule::fire))
+        .route("/schedules/{name}/delete", post(schedule::delete))
         .route("/topics", get(topics::page))
         .route("/events", get(events::page))
         .route("/style.css", get(assets::style))

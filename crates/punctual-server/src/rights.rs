@@ -12,14 +12,29 @@ pub(crate) fn of(method: &Method, path: &str) -> Option<Needs> {
     match (method, path) {
         (&Method::GET, "/healthz" | "/readyz" | "/style.css" | "/live.js" | "/login")
         | (&Method::POST, "/login" | "/logout") => Some(Needs::PUBLIC),
-        // The other pages of the dashboard, and metrics.
+        _ => of_page(method, path),
+    }
+}
+
+/// Returns what a page of the dashboard or one of its forms needs.
+fn of_page(method: &Method, path: &str) -> Option<Needs> {
+    let parts: Vec<&str> = path.trim_start_matches('/').splitn(4, '/').collect();
+    match (method, parts.as_slice()) {
+        (&Method::GET | &Method::POST, ["jobs", _, "edit"])
+        | (
+            &Method::POST,
+            // A form, or its filter, says which queues.
+            ["jobs", "confirm" | "act" | "matching"]
+            | ["jobs", "matching", "act"]
+            | ["jobs", _, "duplicate"]
+            | ["queues", _, "pause" | "resume"],
+        ) => Some(Right::Operate.by_queue()),
+        (&Method::POST, ["schedules", _, "fire"]) => Some(Right::Operate.in_store()),
+        (&Method::GET, ["queues", _, "settings"]) => None,
+        // What a caller for some queues may see. It is sent from the overview to its jobs.
+        (&Method::GET, [""] | ["jobs"] | ["jobs" | "queues", _]) => Some(Right::Read.by_queue()),
+        // The other pages, and metrics.
         (&Method::GET, _) => Some(Right::Read.in_store()),
-        (&Method::POST, "/jobs/confirm" | "/jobs/act") => Some(Right::Operate.in_store()),
-        // The filter of the form says which queues.
-        (&Method::POST, "/jobs/matching" | "/jobs/matching/act") => Some(Right::Operate.by_queue()),
-        (&Method::POST, path) if path.ends_with("/pause") || path.ends_with("/resume") => {
-            Some(Right::Operate.in_store())
-        }
         _ => None,
     }
 }
@@ -63,6 +78,9 @@ mod tests {
     fn a_route_that_nobody_listed_is_for_admins() {
         assert_eq!(of(&Method::POST, "/queues/mail/purge"), None);
         assert_eq!(of(&Method::POST, "/anything"), None);
+        assert_eq!(of(&Method::POST, "/schedules/mail/pause"), None);
+        assert_eq!(of(&Method::POST, "/queues/mail/settings"), None);
+        assert_eq!(of(&Method::POST, "/queues/mail/x/pause"), None);
         assert_eq!(of(&Method::DELETE, "/"), None);
         assert_eq!(of(&Method::POST, "/api/v1/anything"), None);
         assert_eq!(of(&Method::GET, "/metrics"), Some(Right::Read.in_store()));

@@ -119,20 +119,14 @@ impl Server {
         Router::new().route(&format!("{base}/"), get(to_base)).nest(base, inner)
     }
 
-    /// Returns a handler for the pages of the dashboard. Callers that must not see payloads get pages without them.
+    /// Returns a handler for the pages of the dashboard.
     fn pages(
         &self,
         stop: &CancellationToken,
     ) -> impl Fn(Request) -> RouteFuture<Infallible> + Clone + Send + Sync + use<> {
         let watcher = Watcher::new(&self.client, stop);
-        let shown = with_watcher(&self.client, self.dashboard.clone(), &watcher);
-        let hidden = DashboardOptions { hide_payloads: true, ..self.dashboard.clone() };
-        let hidden = with_watcher(&self.client, hidden, &watcher);
-        move |request| {
-            let hides = request.extensions().get::<Caller>().is_some_and(|caller| caller.payloads_hidden);
-            let mut pages = if hides { hidden.clone() } else { shown.clone() };
-            pages.call(request)
-        }
+        let pages = with_watcher(&self.client, self.dashboard.clone(), &watcher);
+        move |request| pages.clone().call(request)
     }
 
     /// Serves the router on an address until `stop`. Requests in progress then have 30 s to end; waits end at once.

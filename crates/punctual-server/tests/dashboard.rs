@@ -3,8 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "these are tests; clippy takes only functions with #[test] for such")]
 
 mod dashboard {
+    mod forms;
+    mod gated;
     pub(crate) mod html;
     mod matching;
+    mod roles;
     pub(crate) mod site;
 }
 
@@ -421,7 +424,8 @@ fn post_routes() -> Vec<String> {
     let router = include_str!("../src/dashboard.rs");
     let routes = router.lines().filter(|line| line.contains("post("));
     let routes = routes.filter_map(|line| line.split_once(".route(\"")?.1.split('"').next());
-    routes.map(|route| route.replace("{name}", "mail")).collect()
+    let id = "0199f2f1-6a3b-7c44-9d21-0b3d5c1e9f04";
+    routes.map(|route| route.replace("{name}", "mail").replace("{id}", id)).collect()
 }
 
 /// Complaint 7: read-only really is.
@@ -432,7 +436,7 @@ async fn a_read_only_dashboard_refuses_every_change_and_shows_no_button() {
     let before = t.client.list(&Site::all()).await.unwrap();
     let site = Site::new(&t.client, read_only());
     let routes = post_routes();
-    assert_eq!(routes.len(), 7, "{routes:?}");
+    assert_eq!(routes.len(), 14, "{routes:?}");
     let id = before.jobs[0].id;
     let open = Site::new(&t.client, DashboardOptions::default());
     let picked = picked(&open, id).await;
@@ -553,7 +557,7 @@ const TEXTS: [&str; 40] = [
 ];
 
 /// The attributes that templates use.
-const ATTRIBUTES: [&str; 57] = [
+const ATTRIBUTES: [&str; 58] = [
     "action",
     "aria-current",
     "aria-describedby",
@@ -584,6 +588,7 @@ const ATTRIBUTES: [&str; 57] = [
     "rel",
     "required",
     "role",
+    "rows",
     "rx",
     "scope",
     "selected",
@@ -689,15 +694,45 @@ async fn no_text_of_a_job_becomes_a_part_of_a_page() {
             let path = format!("{}?{query}", site.path(page));
             check_page(&path, &site.get(&path).await.text);
         }
-        let fields =
-            [("action", "delete"), ("filter", text), ("cursor", text), ("name", text), ("job", text)];
+        let fields = [
+            ("action", "delete"),
+            ("filter", text),
+            ("cursor", text),
+            ("name", text),
+            ("job", text),
+            ("payload", text),
+            ("copy", text),
+            ("generation", text),
+            ("by", text),
+        ];
         for route in post_routes() {
             check_page(&route, &site.post(&route, &fields).await.text);
         }
-        let path = site.path(&format!(
-            "/queues/{}",
-            form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>()
-        ));
-        check_page(&path, &site.get(&path).await.text);
+        let name: String = form_urlencoded::byte_serialize(text.as_bytes()).collect();
+        for path in
+            [format!("/queues/{name}"), format!("/schedules/{name}"), format!("/queues/{name}/settings")]
+        {
+            check_page(&path, &site.get(&path).await.text);
+        }
+    }
+    // A form that is refused is shown again with what was typed.
+    let edit = pages.iter().map(|(path, _)| path).find(|path| path.ends_with("/edit")).unwrap();
+    for path in [edit.as_str(), "/queues/ran/settings"] {
+        let form = forms(&site.get(path).await.text).into_iter().find(|form| form.action == path).unwrap();
+        // One of them is a string of JSON, which can be saved.
+        for text in TEXTS.iter().copied().filter(|text| serde_json::from_str::<&str>(text).is_err()) {
+            let pairs: Vec<(&str, &str)> = form
+                .fields
+                .iter()
+                .map(|(name, value)| {
+                    let is_typed = !name.starts_with("was.") && name != "job";
+                    (name.as_str(), if is_typed { text } else { value.as_str() })
+                })
+                .collect();
+            let answer = site.post(path, &pairs).await;
+            assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{path}");
+            assert!(unescape(&answer.text).contains(text), "{path}: {text}");
+            check_page(path, &answer.text);
+        }
     }
 }

@@ -1,10 +1,8 @@
 //! Actions on selected jobs: a page that asks for confirmation, and the action itself.
 
-use std::sync::Arc;
-
 use askama::Template;
 use axum::{
-    extract::{Request, State as Shared},
+    extract::Request,
     response::{IntoResponse, Redirect, Response},
 };
 use punctual::{
@@ -15,7 +13,6 @@ use punctual::{
 };
 
 use super::{
-    Board,
     fault::Fault,
     fields::Fields,
     flash::Outcomes,
@@ -23,7 +20,9 @@ use super::{
     links::Links,
     picked::Picked,
     text::{count, counted, read_instant},
+    view::View,
 };
+use crate::gate::Right;
 
 /// The most jobs that the page lists by id.
 const IDS_SHOWN: usize = 20;
@@ -68,8 +67,8 @@ struct Page {
 }
 
 /// Asks for confirmation. Makes no call to the store.
-pub(super) async fn confirm(Shared(board): Shared<Arc<Board>>, request: Request) -> Result<Response, Fault> {
-    let Wanted { jobs, action, back } = Wanted::of(&Fields::of_form(request.into_body()).await?)?;
+pub(super) async fn confirm(board: View, request: Request) -> Result<Response, Fault> {
+    let Wanted { jobs, action, back } = Wanted::read(&board, request).await?;
     let links = &board.links;
     if jobs.is_empty() {
         return Ok(Redirect::to(&back.link(links, &[], &[("did", "none".to_owned())])).into_response());
@@ -99,8 +98,8 @@ pub(super) async fn confirm(Shared(board): Shared<Arc<Board>>, request: Request)
 /// Acts on jobs, and returns to the page that the form is on. Makes one call to the store.
 ///
 /// A job that has changed since the page was made is left alone.
-pub(super) async fn act(Shared(board): Shared<Arc<Board>>, request: Request) -> Result<Redirect, Fault> {
-    let Wanted { jobs, action, back } = Wanted::of(&Fields::of_form(request.into_body()).await?)?;
+pub(super) async fn act(board: View, request: Request) -> Result<Redirect, Fault> {
+    let Wanted { jobs, action, back } = Wanted::read(&board, request).await?;
     if jobs.is_empty() {
         return Ok(Redirect::to(&back.link(&board.links, &[], &[("did", "none".to_owned())])));
     }
@@ -114,6 +113,13 @@ pub(super) async fn act(Shared(board): Shared<Arc<Board>>, request: Request) -> 
 }
 
 impl Wanted {
+    /// Reads a form, and checks that its caller may act on these jobs. A job that is in another queue is left alone.
+    async fn read(view: &View, request: Request) -> Result<Self, Fault> {
+        let wanted = Self::of(&Fields::of_form(request.into_body()).await?)?;
+        wanted.jobs.iter().try_for_each(|job| view.check(Right::Operate, Some(&job.queue)))?;
+        Ok(wanted)
+    }
+
     fn of(fields: &Fields) -> Result<Self, Fault> {
         let jobs = fields.all("job").map(|text| {
             text.parse().map_err(|()| form("a job of the form cannot be read", "Load the page again."))

@@ -1,9 +1,9 @@
 //! Failures: dead and retrying jobs, grouped by what their errors have in common.
 
-use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use askama::Template;
-use axum::{extract::State as Shared, response::Response};
+use axum::response::Response;
 use punctual::{JobId, JobRecord, State, Timestamp, job::Filter, store::List};
 
 use super::{
@@ -14,6 +14,7 @@ use super::{
     links::Links,
     terms::exact,
     text::{Moment, count, counted},
+    view::View,
 };
 
 /// The jobs that one call reads.
@@ -75,7 +76,7 @@ struct Search {
 
 /// Shows groups of failures. Makes at most nine calls to the store: four each for dead and retrying jobs, which read up
 /// to 2,000 matches each, and one for the counters.
-pub(super) async fn page(Shared(board): Shared<Arc<Board>>) -> Result<Response, Fault> {
+pub(super) async fn page(board: View) -> Result<Response, Fault> {
     let mut search = Search::default();
     search.read(&board, "state:dead").await?;
     search.read(&board, "state:retrying").await?;

@@ -10,8 +10,8 @@ use axum::{
 use punctual::{Error, ErrorKind};
 
 use super::{
-    Board,
     frame::{Frame, Here, html},
+    view::View,
 };
 use crate::gate::Refusal;
 
@@ -21,11 +21,14 @@ pub(super) enum Fault {
     NoPage,
     NoJob(String),
     NoQueue(String),
+    NoSchedule(String),
     Method,
     ReadOnly,
     CrossSite,
     /// A filter that looks into payloads, of a caller that must not see them.
     Hidden,
+    /// A change of a job whose payload the caller must not see.
+    Unseen,
     /// What the caller may not do.
     Forbidden(Refusal),
     TooLarge,
@@ -88,9 +91,11 @@ impl Fault {
 
     fn status(&self) -> StatusCode {
         match self {
-            Self::NoPage | Self::NoJob(_) | Self::NoQueue(_) => StatusCode::NOT_FOUND,
+            Self::NoPage | Self::NoJob(_) | Self::NoQueue(_) | Self::NoSchedule(_) => StatusCode::NOT_FOUND,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
-            Self::ReadOnly | Self::CrossSite | Self::Hidden | Self::Forbidden(_) => StatusCode::FORBIDDEN,
+            Self::ReadOnly | Self::CrossSite | Self::Hidden | Self::Unseen | Self::Forbidden(_) => {
+                StatusCode::FORBIDDEN
+            }
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Form(..) => StatusCode::BAD_REQUEST,
             Self::Listeners => StatusCode::SERVICE_UNAVAILABLE,
@@ -100,14 +105,14 @@ impl Fault {
                     StatusCode::SERVICE_UNAVAILABLE
                 }
                 ErrorKind::Invalid | ErrorKind::TooLarge => StatusCode::BAD_REQUEST,
-                ErrorKind::Conflict => StatusCode::CONFLICT,
+                ErrorKind::Conflict | ErrorKind::Full => StatusCode::CONFLICT,
                 _ => StatusCode::INTERNAL_SERVER_ERROR,
             },
         }
     }
 
     /// Renders the page.
-    pub(super) fn page(&self, board: &Board) -> Response {
+    pub(super) fn page(&self, board: &View) -> Response {
         let (title, text, hint) = self.words();
         let detail = match self {
             Self::Store(error) => error.kind().code().to_owned(),
@@ -134,6 +139,11 @@ impl Fault {
                 format!("There is no queue {name:?}."),
                 "A queue exists from its first job, pause or settings on.".into(),
             ),
+            Self::NoSchedule(name) => (
+                "Schedule not found",
+                format!("There is no schedule {name:?}."),
+                "It was deleted, or never set.".into(),
+            ),
             Self::Method => (
                 "Not possible",
                 "This address does not answer such a request.".into(),
@@ -154,6 +164,11 @@ impl Fault {
                 "The filter looks into payloads, which are hidden from this token.".into(),
                 "Remove the terms that begin with payload, or use a token that shows payloads.".into(),
             ),
+            Self::Unseen => (
+                "Refused",
+                "Payloads are hidden, so this job cannot be edited or duplicated here. Nothing was changed.".into(),
+                "Use the command line, or a dashboard or token that shows payloads.".into(),
+            ),
             Self::Forbidden(refusal) => ("Refused", sentence(&refusal.message), sentence(&refusal.hint)),
             Self::Listeners => (
                 "Too many live pages",
@@ -162,8 +177,8 @@ impl Fault {
             ),
             Self::TooLarge => (
                 "Too much at once",
-                "The form is over 64 KiB, or has over 1,000 jobs. Nothing was changed.".into(),
-                "Select fewer jobs.".into(),
+                "The form is larger than this page accepts, or has over 1,000 jobs. Nothing was changed.".into(),
+                "Select fewer jobs, or use the command line.".into(),
             ),
             Self::Form(text, hint) => ("Input not understood", text.clone(), hint.clone()),
             Self::Template => (
@@ -181,6 +196,7 @@ impl Fault {
                         "Answer lost",
                         "The change may have been made. Look at the job or queue before you repeat it.",
                     ),
+                    ErrorKind::Full => ("Queue is full", "Nothing was enqueued. Try again after some of its jobs have ended."),
                     ErrorKind::Invalid | ErrorKind::TooLarge => ("Input not understood", "Go back and change the input."),
                     _ => ("The store refused", "Run punctual doctor to check the store."),
                 };

@@ -21,7 +21,12 @@ impl Fields {
 
     /// Reads the form that a page sent, up to 64 KiB.
     pub(super) async fn of_form(body: Body) -> Result<Self, Fault> {
-        let bytes = axum::body::to_bytes(body, FORM_BYTES_MAX).await.map_err(|_| Fault::TooLarge)?;
+        Self::of_large_form(body, FORM_BYTES_MAX).await
+    }
+
+    /// Reads a form of at most `bytes_max` bytes.
+    pub(super) async fn of_large_form(body: Body, bytes_max: usize) -> Result<Self, Fault> {
+        let bytes = axum::body::to_bytes(body, bytes_max).await.map_err(|_| Fault::TooLarge)?;
         let fields = Self::parse(&bytes);
         if FIELDS_MAX < fields.0.len() { Err(Fault::TooLarge) } else { Ok(fields) }
     }
@@ -36,22 +41,27 @@ impl Fields {
     }
 
     /// Returns the first value of a field, without spaces around it; empty if there is none.
-    pub(super) fn get(&self, name: &'static str) -> &str {
+    pub(super) fn get<'a>(&'a self, name: &'a str) -> &'a str {
         self.all(name).next().unwrap_or_default().trim()
     }
 
     /// Returns the value of a field as it is, if the field was sent.
-    pub(super) fn exact(&self, name: &'static str) -> Option<&str> {
+    pub(super) fn exact<'a>(&'a self, name: &'a str) -> Option<&'a str> {
         self.all(name).next()
     }
 
     /// Returns all values of a field.
-    pub(super) fn all(&self, name: &'static str) -> impl Iterator<Item = &str> {
+    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
+    /// Returns all names and values, in order.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// Returns the number in a field; 0 if there is none.
-    pub(super) fn number(&self, name: &'static str) -> u64 {
+    pub(super) fn number(&self, name: &str) -> u64 {
         self.get(name).parse().unwrap_or(0)
     }
 }

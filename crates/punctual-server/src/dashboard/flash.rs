@@ -104,6 +104,32 @@ impl Flash {
             "none" => vec!["No job was selected. Select jobs in the first column.".to_owned()],
             "pause" => vec!["The queue is paused. Jobs that run go on; no further job starts.".to_owned()],
             "resume" => vec!["The queue is resumed.".to_owned()],
+            "edit" => vec!["The payload is changed. The job has a new version.".to_owned()],
+            "copy" => vec!["The copy is enqueued. This is it.".to_owned()],
+            "copy-without-key" => {
+                vec![
+                    "The copy is enqueued without its unique key, which another job holds. This is it."
+                        .to_owned(),
+                ]
+            }
+            "full" => vec!["Nothing was enqueued: the queue is at its cap.".to_owned()],
+            "stale" => vec!["Nothing was done: the job changed after this page was loaded.".to_owned()],
+            "settings" => vec!["The settings are changed.".to_owned()],
+            "same-settings" => vec!["Nothing was changed: the form said what the settings are.".to_owned()],
+            "pause-schedule" => {
+                vec!["The schedule is paused. It enqueues nothing until it is resumed.".to_owned()]
+            }
+            "resume-schedule" => vec!["The schedule is resumed. It goes on with its next tick.".to_owned()],
+            "fire" => vec!["Its job was enqueued once, due now.".to_owned()],
+            "delete-schedule" => {
+                vec!["The schedule is deleted, and its waiting tick is cancelled.".to_owned()]
+            }
+            "misnamed-schedule" => {
+                vec!["Nothing was deleted: the name does not match the schedule.".to_owned()]
+            }
+            "stale-schedule" => {
+                vec!["Nothing was done: the schedule changed after this page was loaded. This is how it is now.".to_owned()]
+            }
             "misnamed" => vec!["Nothing was deleted: the name does not match the queue.".to_owned()],
             "purge" if 0 < outcomes.moved => {
                 vec![format!("Deleted {}. More are waiting: purge again.", counted(n, "waiting job"))]
@@ -112,9 +138,11 @@ impl Flash {
             did => act_lines(past(did)?, did, &outcomes),
         };
         let is_good = match fields.get("did") {
-            "pause" | "resume" => true,
+            "pause" | "resume" | "edit" | "copy" | "settings" | "pause-schedule" | "resume-schedule"
+            | "fire" | "delete-schedule" => true,
             "purge" => outcomes.moved == 0,
-            "none" | "misnamed" => false,
+            "none" | "misnamed" | "copy-without-key" | "full" | "stale" | "same-settings"
+            | "misnamed-schedule" | "stale-schedule" => false,
             _ => outcomes == Outcomes { done: n, requested: outcomes.requested, ..Outcomes::default() },
         };
         let other = outcomes.other.map(|id| (links.job(id), id.short()));

@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::response::{Html, IntoResponse, Response};
 
-use super::{Board, fault::Fault, flash::Flash, links::Links};
+use super::{fault::Fault, flash::Flash, links::Links, view::View};
 
 /// The entry of the navigation that a page belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,23 +55,26 @@ const ENTRIES: [(Here, &str, &str, &str); 7] = [
 ];
 
 impl Frame {
-    pub(super) fn new(board: &Board, here: Here, title: impl Into<String>) -> Self {
+    pub(super) fn new(board: &View, here: Here, title: impl Into<String>) -> Self {
         let entry = |(page, name, path, icon): (Here, &'static str, &str, &'static str)| Entry {
             name,
             link: if path.is_empty() { board.links.overview() } else { board.links.to(path) },
             is_here: page == here,
             icon,
         };
+        // A caller for some queues may open no other page that lists.
+        let is_open = |(page, ..): &(Here, _, _, _)| board.queues().is_none() || *page == Here::Jobs;
         let store = board.client.store();
         Self {
             title: title.into(),
             links: board.links.clone(),
             style: board.assets.style(&board.links),
             script: board.assets.script(&board.links),
-            is_live: here != Here::Nowhere,
+            // The stream of changes says something of all queues.
+            is_live: here != Here::Nowhere && board.queues().is_none(),
             read_only: board.options.read_only,
             flash: None,
-            entries: ENTRIES.into_iter().map(entry).collect(),
+            entries: ENTRIES.into_iter().filter(is_open).map(entry).collect(),
             store: store.url().to_owned(),
             durability: store.durability().name(),
         }

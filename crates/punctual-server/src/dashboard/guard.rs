@@ -10,7 +10,7 @@ use axum::{
 };
 use punctual::job::Filter;
 
-use super::{Board, fault::Fault, fields::Fields};
+use super::{Board, fault::Fault, fields::Fields, view::View};
 use crate::gate::Caller;
 
 /// The headers of every answer.
@@ -25,7 +25,8 @@ const HEADERS: [(HeaderName, &str); 3] = [
 
 /// Refuses changes that are not allowed, renders faults, and sets the headers.
 pub(super) async fn guard(State(board): State<Arc<Board>>, request: Request, next: Next) -> Response {
-    let is_blind = request.extensions().get::<Caller>().is_some_and(|caller| caller.payloads_hidden);
+    let caller = request.extensions().get::<Caller>().cloned();
+    let is_blind = caller.as_ref().is_some_and(|caller| caller.payloads_hidden);
     let checked = match request.uri() {
         uri if is_blind && looks_into_payloads(uri) => Err(Fault::Hidden),
         uri => check(&board, request.method(), uri, request.headers()),
@@ -35,7 +36,7 @@ pub(super) async fn guard(State(board): State<Arc<Board>>, request: Request, nex
         Err(fault) => fault.into_response(),
     };
     if let Some(fault) = Fault::of(&mut response) {
-        response = fault.page(&board);
+        response = fault.page(&View::new(&board, caller));
     }
     dress(response)
 }

@@ -1,14 +1,9 @@
 //! One job: everything that the store keeps of it, and its actions.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use askama::Template;
-use axum::{
-    Extension,
-    extract::{Path, State as Shared},
-    http::Uri,
-    response::Response,
-};
+use axum::{extract::Path, http::Uri, response::Response};
 use futures_util::try_join;
 use punctual::{
     JobRecord, Priority, Timestamp,
@@ -16,9 +11,9 @@ use punctual::{
 };
 
 use super::{
-    Board,
     badge::Badge,
     content::Content,
+    copy, edit,
     fault::Fault,
     fields::Fields,
     flash::Flash,
@@ -28,9 +23,10 @@ use super::{
     picked::Picked,
     terms::exact,
     text::{Moment, backoff, span},
+    view::View,
     why,
 };
-use crate::gate::Caller;
+use crate::gate::Right;
 
 /// A failed attempt.
 struct Attempt {
@@ -87,21 +83,21 @@ struct Page {
     /// `waiting`, `running` or `ended`.
     phase: &'static str,
     priorities: Vec<(&'static str, bool)>,
+    may_operate: bool,
+    /// The page on which the payload can be edited, if it can.
+    edit: Option<String>,
+    copy: Option<copy::Offer>,
+    /// The command that prints the job.
+    print: String,
 }
 
 /// Shows one job. Makes three calls to the store: the job, its queue and the time.
-pub(super) async fn page(
-    Shared(board): Shared<Arc<Board>>,
-    Path(id): Path<String>,
-    caller: Option<Extension<Caller>>,
-    uri: Uri,
-) -> Result<Response, Fault> {
-    let Ok(whole) = id.parse() else { return Err(Fault::NoJob(id)) };
-    let Some(job) = board.client.get(whole).await? else { return Err(Fault::NoJob(id)) };
+pub(super) async fn page(board: View, Path(id): Path<String>, uri: Uri) -> Result<Response, Fault> {
+    let job = read(&board, id).await?;
     let handle = board.client.queue(&job.queue);
     let (queue, now) = try_join!(handle.show(), board.client.store().now())?;
-    let is_hidden = caller.is_some_and(|Extension(caller)| caller.payloads_hidden);
-    let (links, hide) = (&board.links, is_hidden || board.options.hide_payloads);
+    let (links, hidden) = (&board.links, board.hides());
+    let may_operate = board.may(Right::Operate, Some(&job.queue));
     let flash = Flash::of(&Fields::of_query(&uri), links);
     html(&Page {
         frame: Frame::new(&board, Here::Jobs, format!("{} {}", job.kind, job.id.short())).with(flash),
@@ -115,16 +111,29 @@ pub(super) async fn page(
         facts: facts(&job, links),
         tags: job.tags.iter().map(|tag| (tag.clone(), links.jobs(&exact("tag", tag)))).collect(),
         headers: job.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
-        hide,
+        hide: hidden.is_some(),
         progress: progress(&job),
         log: job.notes.log.iter().map(|line| Line::new(line, now)).collect(),
         attempts: job.failures.iter().rev().map(|failure| Attempt::new(failure, now)).collect(),
-        payload: Content::new(&job.payload, hide),
-        result: job.result.as_ref().map(|result| Content::new(result, hide)),
+        payload: Content::new(&job.payload, hidden),
+        result: job.result.as_ref().map(|result| Content::new(result, hidden)),
         phase: if job.state.is_ended() { "ended" } else { job.state.name() },
         priorities: Priority::ALL.map(|level| (level.name(), level == job.priority)).to_vec(),
+        may_operate,
+        edit: Some(&job)
+            .filter(|job| may_operate && edit::can(&board, job))
+            .map(|job| links.job(job.id) + "/edit"),
+        copy: Some(&job).filter(|_| may_operate && hidden.is_none()).map(|job| copy::Offer::new(&board, job)),
+        print: format!("punctual show {} -o json", job.id),
         kind: job.kind,
     })
+}
+
+/// Reads a job by the text of its id. A caller for some queues finds no job of another one.
+pub(super) async fn read(view: &View, id: String) -> Result<JobRecord, Fault> {
+    let Ok(whole) = id.parse() else { return Err(Fault::NoJob(id)) };
+    let job = view.client.get(whole).await?;
+    job.filter(|job| view.check(Right::Read, Some(&job.queue)).is_ok()).ok_or(Fault::NoJob(id))
 }
 
 impl Line {

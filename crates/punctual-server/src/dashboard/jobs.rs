@@ -1,12 +1,9 @@
 //! The list of jobs: a filter, tabs of states, and a page of matches.
 
-use std::sync::Arc;
-
 use askama::Template;
 use axum::{
-    extract::State,
     http::{StatusCode, Uri},
-    response::{IntoResponse, Response},
+    response::{IntoResponse, Redirect, Response},
 };
 use punctual::{
     Error, JobRecord, Timestamp,
@@ -25,8 +22,10 @@ use super::{
     order,
     picked::Picked,
     terms,
-    text::{Moment, count, cut},
+    text::{Moment, count, counted, cut},
+    view::View,
 };
+use crate::gate::Right;
 
 /// The most jobs of a page.
 const JOBS_SHOWN: usize = 50;
@@ -90,8 +89,9 @@ struct Page {
     tabs: Vec<Tab>,
     rows: Vec<Row>,
     has_progress: bool,
+    /// Whether the caller may act on jobs here.
+    may_operate: bool,
     searched: String,
-    total: String,
     is_part: bool,
     /// The first page, if this is another one.
     first: Option<String>,
@@ -103,11 +103,18 @@ struct Page {
 }
 
 /// Lists jobs. Makes at most six calls to the store: the counters, and five that search.
-pub(super) async fn page(State(board): State<Arc<Board>>, uri: Uri) -> Result<Response, Fault> {
+pub(super) async fn page(board: View, uri: Uri) -> Result<Response, Fault> {
     let fields = Fields::of_query(&uri);
     let (filter, cursor) = (fields.get("filter").to_owned(), fields.get("cursor").to_owned());
     let (found, all, wrong) = match Filter::parse(&filter) {
         Ok(parsed) => {
+            if let Some(narrowed) = narrowed(&board, &filter, &parsed) {
+                let others = fields.pairs().filter(|(name, _)| !matches!(*name, "filter" | "cursor"));
+                let pairs: Vec<(&str, &str)> =
+                    [("filter", narrowed.as_str())].into_iter().chain(others).collect();
+                return Ok(Redirect::to(&board.links.query("jobs", &pairs)).into_response());
+            }
+            board.check_search(&parsed)?;
             let all = order::offered(&filter, &parsed);
             (search(&board, parsed, &cursor).await?, all, None)
         }
@@ -122,8 +129,8 @@ pub(super) async fn page(State(board): State<Arc<Board>>, uri: Uri) -> Result<Re
         frame: Frame::new(&board, Here::Jobs, "Jobs").with(Flash::of(&fields, links)),
         tabs: tabs(&filter, counts.as_ref(), links),
         has_progress: rows.iter().any(|row| row.progress.is_some()),
-        searched: count(found.searched),
-        total: count(found.total),
+        may_operate: board.may_operate(),
+        searched: searched(&board, &found),
         is_part: found.next.is_some() && found.jobs.len() < JOBS_SHOWN,
         first: (!cursor.is_empty()).then(|| links.jobs(&filter)),
         next: next.map(|next| links.query("jobs", &[("filter", &filter), ("cursor", &next)])),
@@ -161,7 +168,7 @@ async fn search(board: &Board, filter: Filter, cursor: &str) -> Result<Found, Fa
 }
 
 /// Returns the counters that fit a filter: of the store, or of its one queue. Other filters have none.
-async fn counts(board: &Board, filter: &str) -> Result<Option<Counts>, Fault> {
+async fn counts(board: &View, filter: &str) -> Result<Option<Counts>, Fault> {
     let others = terms::without_state(filter);
     let parsed = Filter::parse(&others.join(" ")).ok();
     let queue = match (&others[..], parsed.and_then(|filter| filter.queues())) {
@@ -169,7 +176,27 @@ async fn counts(board: &Board, filter: &str) -> Result<Option<Counts>, Fault> {
         ([_], Some(queues)) if queues.len() == 1 => queues.into_iter().next(),
         _ => return Ok(None),
     };
+    // A filter that is wrong was not checked.
+    if board.check(Right::Read, queue.as_deref()).is_err() {
+        return Ok(None);
+    }
     Ok(Some(board.client.count(queue.as_deref()).await?))
+}
+
+/// Returns the filter with the queues of a caller for some queues, if it names none.
+fn narrowed(view: &View, filter: &str, parsed: &Filter) -> Option<String> {
+    let own = view.queues()?;
+    let is_queue = |term: &&str| term.strip_prefix('-').unwrap_or(term).starts_with("queue:");
+    let names_some = parsed.queues().is_some() || terms::split(filter).iter().any(is_queue);
+    (!names_some).then(|| format!("{} {filter}", terms::any_of("queue", own)).trim_end().to_owned())
+}
+
+/// Says how much was searched: `12 of 1,204 jobs`. A caller for some queues sees no numbers, which can count jobs of others.
+fn searched(view: &View, found: &Found) -> String {
+    match view.queues() {
+        None => format!("{} of {}", count(found.searched), counted(found.total, "job")),
+        Some(_) => "the jobs of your queues".to_owned(),
+    }
 }
 
 fn tabs(filter: &str, counts: Option<&Counts>, links: &Links) -> Vec<Tab> {

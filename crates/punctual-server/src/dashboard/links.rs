@@ -50,6 +50,10 @@ impl Links {
         self.to(&format!("queues/{}", utf8_percent_encode(name, STEP)))
     }
 
+    pub(super) fn schedule(&self, name: &str) -> String {
+        self.to(&format!("schedules/{}", utf8_percent_encode(name, STEP)))
+    }
+
     /// The queues after a name.
     pub(super) fn queues_after(&self, name: &str) -> String {
         self.query("queues", &[("after", name)])

@@ -1,16 +1,11 @@
 //! Acting on all jobs that match a filter: a page that asks for confirmation, and the steps of the action.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::{
-    extract::{Request, State as Shared},
-    response::Response,
-};
+use axum::{extract::Request, response::Response};
 use punctual::{State, store::Action};
 
 use super::{
-    Board, act,
+    act,
     badge::Badge,
     fault::Fault,
     frame::{Frame, Here, html},
@@ -18,6 +13,7 @@ use super::{
     preview::Preview,
     step::{Course, STEP_JOBS},
     text::{Moment, clock, count, counted},
+    view::View,
     words,
 };
 
@@ -66,7 +62,7 @@ struct Progress {
 }
 
 /// Asks for confirmation: counts the jobs that match, up to a bound, and changes nothing.
-pub(super) async fn preview(Shared(board): Shared<Arc<Board>>, request: Request) -> Result<Response, Fault> {
+pub(super) async fn preview(board: View, request: Request) -> Result<Response, Fault> {
     let (order, _) = Order::read(request).await?;
     let preview = Preview::of(&order, &board).await?;
     let (links, verb) = (&board.links, act::verb(&order.action));
@@ -101,7 +97,7 @@ pub(super) async fn preview(Shared(board): Shared<Arc<Board>>, request: Request)
 }
 
 /// Takes the next step of the action, and shows how far it has come.
-pub(super) async fn act(Shared(board): Shared<Arc<Board>>, request: Request) -> Result<Response, Fault> {
+pub(super) async fn act(board: View, request: Request) -> Result<Response, Fault> {
     let (order, fields) = Order::read(request).await?;
     if order.asks_reason() && order.reason().is_empty() {
         return Err(Fault::Form(

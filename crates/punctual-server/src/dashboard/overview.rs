@@ -1,12 +1,7 @@
 //! The overview: counters, queues, the next hour and the last one.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::{
-    extract::State,
-    response::{Html, IntoResponse, Response},
-};
+use axum::response::{Html, IntoResponse, Redirect, Response};
 use futures_util::try_join;
 use punctual::{
     store::Counts,
@@ -14,7 +9,6 @@ use punctual::{
 };
 
 use super::{
-    Board,
     chart::Chart,
     fault::Fault,
     frame::{Frame, Here, text},
@@ -23,6 +17,7 @@ use super::{
     terms::exact,
     text::{Moment, count, due, size},
     upcoming::HOUR,
+    view::View,
 };
 
 /// The rows of each table of the last hour.
@@ -70,17 +65,22 @@ struct Page {
 }
 
 /// Shows the overview. While pages listen for changes, one rendering serves all of them for up to a second.
-pub(super) async fn page(State(board): State<Arc<Board>>) -> Result<Response, Fault> {
+///
+/// A caller for some queues is sent to its jobs.
+pub(super) async fn page(board: View) -> Result<Response, Fault> {
+    if board.queues().is_some() {
+        return Ok(Redirect::to(&board.links.to("jobs")).into_response());
+    }
     match board.watcher.seen() {
-        Some(versions) => Ok(board.overview.get(versions, rendered(&board)).await),
+        Some(versions) => Ok(board.overview.get(versions, rendered(&board.shared())).await),
         // Without a watcher, nobody would notice that a rendering is out of date.
-        None => rendered(&board).await.map(|text| Html(text).into_response()),
+        None => rendered(&board.shared()).await.map(|text| Html(text).into_response()),
     }
 }
 
 /// Renders the overview. Makes at most 108 calls to the store, however many queues there are: one for each queue that is
 /// shown (100), four for the last hour, and one each for the time, the counters, the names of queues and the next hour.
-async fn rendered(board: &Board) -> Result<String, Fault> {
+async fn rendered(board: &View) -> Result<String, Fault> {
     let store = board.client.store();
     let (now, counts, names, hour) =
         try_join!(store.now(), store.count(None), store.queues(None), board.client.last_hour(QUEUES_SHOWN))?;

@@ -13,7 +13,7 @@ pub(super) struct Picked {
     pub(super) id: JobId,
     pub(super) state: State,
     version: u64,
-    queue: String,
+    pub(super) queue: String,
 }
 
 impl From<&JobRecord> for Picked {
@@ -23,6 +23,11 @@ impl From<&JobRecord> for Picked {
 }
 
 impl Picked {
+    /// Returns whether a job is as the page showed it, except for its state.
+    pub(super) fn is_version_of(&self, job: &JobRecord) -> bool {
+        (self.id, self.version) == (job.id, job.version)
+    }
+
     /// Returns the target of an action, guarded by what the page showed.
     pub(super) fn target(&self) -> Target {
         let guard = Guard { queue: self.queue.clone(), state: self.state, version: Some(self.version) };

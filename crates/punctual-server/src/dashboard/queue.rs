@@ -1,10 +1,10 @@
 //! One queue: settings, counts, and pause, resume and purge.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use askama::Template;
 use axum::{
-    extract::{Path, Request, State as Shared},
+    extract::{Path, Request},
     http::Uri,
     response::{Redirect, Response},
 };
@@ -24,7 +24,9 @@ use super::{
     links::Links,
     terms::exact,
     text::{Moment, backoff, count, counted, due, size, span},
+    view::View,
 };
+use crate::gate::Right;
 
 /// The most calls of one purge. Each deletes up to 1,000 jobs.
 const PURGE_CALLS_MAX: usize = 100;
@@ -56,14 +58,15 @@ struct Page {
     groups: Vec<(String, String)>,
     more_groups: Option<String>,
     waiting: String,
+    /// The name of the caller.
+    by: String,
+    may_operate: bool,
+    may_admin: bool,
 }
 
 /// Shows one queue. Makes two calls to the store.
-pub(super) async fn page(
-    Shared(board): Shared<Arc<Board>>,
-    Path(name): Path<String>,
-    uri: Uri,
-) -> Result<Response, Fault> {
+pub(super) async fn page(board: View, Path(name): Path<String>, uri: Uri) -> Result<Response, Fault> {
+    board.check(Right::Read, Some(&name))?;
     let handle = board.client.queue(&name);
     let (info, now) = try_join!(handle.show(), board.client.store().now())?;
     let info = info.ok_or(Fault::NoQueue(name))?;
@@ -91,28 +94,35 @@ pub(super) async fn page(
             .collect(),
         more_groups: more.map(|more| count(more as u64)),
         waiting: counted(info.counts.waiting, "waiting job"),
+        by: board.name().to_owned(),
+        may_operate: board.may(Right::Operate, Some(&info.name)),
+        may_admin: board.may(Right::Admin, None),
         name: info.name,
     })
 }
 
 /// Pauses the queue. Makes one call to the store.
 pub(super) async fn pause(
-    Shared(board): Shared<Arc<Board>>,
+    board: View,
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Redirect, Fault> {
-    let fields = Fields::of_form(request.into_body()).await?;
-    let short = |field| fields.get(field).chars().take(PAUSE_CHARS_MAX).collect::<String>();
-    let by = if fields.get("by").is_empty() { "dashboard".to_owned() } else { short("by") };
-    board.client.queue(&name).pause(by, short("reason")).await?;
+    board.check(Right::Operate, Some(&name))?;
+    let (by, reason) = pause_note(&board, &Fields::of_form(request.into_body()).await?);
+    board.client.queue(&name).pause(by, reason).await?;
     Ok(back(&board, &name, &[("did", "pause")]))
 }
 
+/// Reads who pauses a queue or schedule (default: the caller), and why.
+pub(super) fn pause_note(view: &View, fields: &Fields) -> (String, String) {
+    let short = |text: &str| text.chars().take(PAUSE_CHARS_MAX).collect::<String>();
+    let by = Some(fields.get("by")).filter(|by| !by.is_empty()).unwrap_or(view.name());
+    (short(by), short(fields.get("reason")))
+}
+
 /// Ends the pause of the queue. Makes one call to the store.
-pub(super) async fn resume(
-    Shared(board): Shared<Arc<Board>>,
-    Path(name): Path<String>,
-) -> Result<Redirect, Fault> {
+pub(super) async fn resume(board: View, Path(name): Path<String>) -> Result<Redirect, Fault> {
+    board.check(Right::Operate, Some(&name))?;
     let info = board.client.queue(&name).resume().await?;
     info.ok_or_else(|| Fault::NoQueue(name.clone()))?;
     Ok(back(&board, &name, &[("did", "resume")]))
@@ -120,7 +130,7 @@ pub(super) async fn resume(
 
 /// Deletes waiting jobs, if the form has the name of the queue. Makes at most 100 calls to the store.
 pub(super) async fn purge(
-    Shared(board): Shared<Arc<Board>>,
+    board: View,
     Path(name): Path<String>,
     request: Request,
 ) -> Result<Redirect, Fault> {
@@ -145,7 +155,7 @@ pub(super) async fn purge(
     Ok(back(&board, &name, &pairs))
 }
 
-fn back(board: &Board, name: &str, pairs: &[(&str, &str)]) -> Redirect {
+pub(super) fn back(board: &Board, name: &str, pairs: &[(&str, &str)]) -> Redirect {
     let query = board.links.query("", pairs);
     let (_, query) = query.split_once('?').unwrap_or_default();
     Redirect::to(&format!("{}?{query}", board.links.queue(name)))

@@ -1,9 +1,7 @@
 //! The list of queues, and its rows.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::{extract::State, http::Uri, response::Response};
+use axum::{http::Uri, response::Response};
 use futures_util::future::try_join_all;
 use punctual::{Timestamp, limits::BATCH_MAX, store::QueueInfo};
 
@@ -14,6 +12,7 @@ use super::{
     frame::{Frame, Here, html},
     links::Links,
     text::{Moment, count, due},
+    view::View,
 };
 
 /// The most queues of one page. Each costs one call to the store.
@@ -86,7 +85,7 @@ struct Page {
 }
 
 /// Lists queues by name, 100 on a page. Makes at most 102 calls to the store.
-pub(super) async fn page(State(board): State<Arc<Board>>, uri: Uri) -> Result<Response, Fault> {
+pub(super) async fn page(board: View, uri: Uri) -> Result<Response, Fault> {
     let fields = Fields::of_query(&uri);
     let after = fields.exact("after");
     let (now, names) = (board.client.store().now().await?, board.client.store().queues(after).await?);

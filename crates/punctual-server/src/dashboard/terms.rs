@@ -34,11 +34,22 @@ pub(super) fn state(filter: &str) -> Option<&str> {
 
 /// Writes a term whose value is exactly this text.
 pub(super) fn exact(field: &str, value: &str) -> String {
+    format!("{field}:{}", quoted(value))
+}
+
+/// Writes a term whose value is exactly one of these texts.
+pub(super) fn any_of(field: &str, values: &[String]) -> String {
+    let values: Vec<String> = values.iter().map(|value| quoted(value)).collect();
+    format!("{field}:{}", values.join(","))
+}
+
+/// Writes a value, in quotes if need be.
+fn quoted(value: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_.:/@$".contains(c);
     if !value.is_empty() && value.chars().all(is_plain) {
-        format!("{field}:{value}")
+        value.to_owned()
     } else {
-        format!("{field}:\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
+        format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
     }
 }
 
@@ -59,7 +70,10 @@ mod tests {
     #[test]
     fn a_term_of_any_text_can_be_parsed() {
         for value in ["mail", "a b", "\"", "\\", "*", "a,b", "", "<script>", "-"] {
-            Filter::parse(&exact("queue", value)).unwrap();
+            let filter = Filter::parse(&exact("queue", value)).unwrap();
+            assert_eq!(filter.queues(), Some(vec![value.to_owned()]), "{value}");
         }
+        let all = ["mail", "a b", "\"x,y\"", "*"].map(str::to_owned);
+        assert_eq!(Filter::parse(&any_of("queue", &all)).unwrap().queues(), Some(all.to_vec()));
     }
 }

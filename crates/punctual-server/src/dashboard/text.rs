@@ -90,9 +90,13 @@ pub(super) fn relative(at: Timestamp, now: Timestamp) -> String {
 
 /// Writes a time in a format of strftime, in UTC.
 pub(super) fn clock(at: Timestamp, format: &str) -> String {
+    clock_of(at, format, TimeZone::UTC)
+}
+
+fn clock_of(at: Timestamp, format: &str, zone: TimeZone) -> String {
     let ms = i64::try_from(at.as_ms()).unwrap_or(i64::MAX);
     match jiff::Timestamp::from_millisecond(ms) {
-        Ok(instant) => instant.to_zoned(TimeZone::UTC).strftime(format).to_string(),
+        Ok(instant) => instant.to_zoned(zone).strftime(format).to_string(),
         // The calendar ends one day before the last instant.
         Err(_) => "at the end of 9999".to_owned(),
     }
@@ -101,6 +105,12 @@ pub(super) fn clock(at: Timestamp, format: &str) -> String {
 /// Writes a whole time: `2026-11-20 14:32:10 UTC`.
 pub(super) fn whole(at: Timestamp) -> String {
     clock(at, "%Y-%m-%d %H:%M:%S UTC")
+}
+
+/// Writes a whole time by the clocks of a time zone: `2026-11-20 15:32:10 CET` (default: UTC).
+pub(super) fn zoned(at: Timestamp, zone: Option<&str>) -> String {
+    let zone = zone.and_then(|name| TimeZone::get(name).ok()).unwrap_or(TimeZone::UTC);
+    clock_of(at, "%Y-%m-%d %H:%M:%S %Z", zone)
 }
 
 /// Reads what a field for date and time sends, as UTC: `2026-11-20T14:32`.
@@ -180,6 +190,8 @@ mod tests {
         assert_eq!(read_instant("2026-11-20T16:32:10"), Some(at));
         assert_eq!(read_instant("2026-11-20T16:32").map(Timestamp::as_ms), Some(1_795_192_320_000));
         assert_eq!([read_instant("soon"), read_instant("1960-01-01T00:00")], [None, None]);
+        assert_eq!(zoned(at, Some("Europe/Berlin")), "2026-11-20 17:32:10 CET");
+        assert_eq!([zoned(at, None), zoned(at, Some("Nowhere"))], ["2026-11-20 16:32:10 UTC"; 2]);
         assert_eq!(whole(Timestamp::MAX), "at the end of 9999");
     }
 }

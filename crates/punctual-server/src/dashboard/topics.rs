@@ -1,19 +1,17 @@
 //! The list of topics.
 
-use std::sync::Arc;
-
 use askama::Template;
-use axum::{extract::State as Shared, http::Uri, response::Response};
+use axum::{http::Uri, response::Response};
 use punctual::topic::{TOPICS_QUEUE, Topic};
 
 use super::{
-    Board,
     fault::Fault,
     fields::Fields,
     frame::{Frame, Here, html},
     links::Links,
     terms::exact,
     text::count,
+    view::View,
 };
 
 /// The most topics of a page.
@@ -41,7 +39,7 @@ struct Page {
 }
 
 /// Lists topics by name, 100 on a page. Makes one call to the store.
-pub(super) async fn page(Shared(board): Shared<Arc<Board>>, uri: Uri) -> Result<Response, Fault> {
+pub(super) async fn page(board: View, uri: Uri) -> Result<Response, Fault> {
     let fields = Fields::of_query(&uri);
     let after = fields.exact("after");
     let page = board.client.topics(after).await?;

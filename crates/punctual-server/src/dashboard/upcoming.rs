@@ -1,9 +1,9 @@
 //! The timeline: when waiting jobs are due.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use askama::Template;
-use axum::{extract::State, http::Uri, response::Response};
+use axum::{http::Uri, response::Response};
 use punctual::store::Upcoming;
 
 use super::{
@@ -12,6 +12,7 @@ use super::{
     fault::Fault,
     fields::Fields,
     frame::{Frame, Here, html},
+    view::View,
 };
 
 /// A period to look ahead.
@@ -74,7 +75,7 @@ impl Period {
 }
 
 /// Shows the timeline. Makes one call to the store.
-pub(super) async fn page(State(board): State<Arc<Board>>, uri: Uri) -> Result<Response, Fault> {
+pub(super) async fn page(board: View, uri: Uri) -> Result<Response, Fault> {
     let fields = Fields::of_query(&uri);
     let here = PERIODS.into_iter().find(|period| period.name == fields.get("for")).unwrap_or(HOUR);
     let (chart, complete, overdue) = here.chart(&board).await?;

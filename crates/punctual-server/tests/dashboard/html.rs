@@ -76,6 +76,31 @@ pub(crate) struct Form {
     pub(crate) buttons: usize,
 }
 
+/// The lists of a form, each with what is selected.
+fn selects(tags: &[Tag]) -> Vec<(String, String)> {
+    let (mut found, mut name) = (Vec::new(), String::new());
+    for tag in tags {
+        match tag.name.as_str() {
+            "select" => name = tag.attribute("name").unwrap_or_default().to_owned(),
+            "option" if tag.attribute("selected").is_some() => {
+                found.push((name.clone(), tag.attribute("value").unwrap_or_default().to_owned()));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The areas of text of a form. A browser leaves out a line's end right after the tag.
+fn textareas(form: &str) -> Vec<(String, String)> {
+    let area = |(at, _): (usize, &str)| {
+        let tag = tags(&form[at..]).into_iter().next()?;
+        let text = form[at..].split_once('>')?.1.split("</textarea>").next()?;
+        Some((tag.attribute("name")?.to_owned(), unescape(text.strip_prefix('\n').unwrap_or(text))))
+    };
+    form.match_indices("<textarea ").filter_map(area).collect()
+}
+
 /// The forms of a page.
 pub(crate) fn forms(html: &str) -> Vec<Form> {
     let read = |form: &str| {
@@ -83,10 +108,11 @@ pub(crate) fn forms(html: &str) -> Vec<Form> {
         let own = |name: &str| tags[0].attribute(name).unwrap_or_default().to_owned();
         let inputs = tags.iter().filter(|tag| tag.name == "input");
         let field = |tag: &Tag| Some((tag.attribute("name")?.to_owned(), tag.attribute("value")?.to_owned()));
+        let fields = inputs.filter_map(field).chain(selects(&tags)).chain(textareas(form)).collect();
         Form {
             action: own("action"),
             method: own("method"),
-            fields: inputs.filter_map(field).collect(),
+            fields,
             buttons: tags.iter().filter(|tag| tag.name == "button").count(),
         }
     };
