@@ -4,6 +4,8 @@
 
 #[path = "browser/accessible.rs"]
 mod accessible;
+#[path = "browser/buttons.rs"]
+mod buttons;
 #[path = "dashboard/chromium.rs"]
 mod chromium;
 #[path = "browser/live.rs"]

@@ -1,10 +1,16 @@
 //! A server to open in a browser.
 
 use punctual::{CancellationToken, Client, NewJob, Payload, testing::TestQueue};
-use punctual_server::{DashboardOptions, Server};
+use punctual_server::{
+    DashboardOptions, Server,
+    token::{self, NewToken, Role},
+};
 use tokio::runtime::Runtime;
 
 use crate::{chromium::Chromium, site};
+
+/// Most addresses with a search, of which pages have many, that are opened.
+const SEARCHES_MAX: usize = 12;
 
 /// A server on a port of its own, under a base path.
 pub(crate) struct Served {
@@ -48,6 +54,17 @@ impl Served {
         self.runtime.block_on(site::fill(&self.queue, text));
     }
 
+    /// Makes a token with a role, and logs in with it.
+    pub(crate) fn log_in(&self, browser: &mut Chromium, role: Role) {
+        let new = NewToken::new(role.name(), role);
+        let made = self.runtime.block_on(token::make(&self.client, &new, token::random().unwrap())).unwrap();
+        browser.open(&format!("{}/login", self.url));
+        let secret = serde_json::json!(made.secret.expose());
+        browser.eval(&format!("document.querySelector('[name=token]').value = {secret}"));
+        browser.eval("document.querySelector('main form').requestSubmit()");
+        browser.until(&format!("location.href === '{}' && document.readyState === 'complete'", self.url));
+    }
+
     /// All addresses that pages link to under the base path, from the overview on, up to a number.
     pub(crate) fn crawl(
         &self,
@@ -64,7 +81,9 @@ impl Served {
             let links = "[...document.querySelectorAll('a[href]')].map(a => a.href.split('#')[0])";
             for link in browser.eval(links).as_array().unwrap() {
                 let link = link.as_str().unwrap();
-                if link.starts_with(&self.url) && !urls.iter().any(|own| own == link) {
+                let searches = urls.iter().filter(|own| own.contains('?')).count();
+                let is_one_more = !link.contains('?') || searches < SEARCHES_MAX;
+                if link.starts_with(&self.url) && is_one_more && !urls.iter().any(|own| own == link) {
                     urls.push(link.to_owned());
                 }
             }
