@@ -302,6 +302,27 @@ async fn a_removed_schedule_is_gone() {
 }
 
 #[tokio::test]
+async fn a_change_is_made_only_to_the_generation_that_was_seen() {
+    let rig = Rig::ticking(Misfire::RunOnce).await;
+    let of = |generation| rig.t.client.schedule("sales").if_generation(generation);
+    let first = of(0).get().await.unwrap().unwrap();
+    let second = of(first.generation).pause("ana", "").await.unwrap();
+    for answer in [
+        of(first.generation).put(first.schedule.clone()).await.err(),
+        of(first.generation).pause("bo", "").await.err(),
+        of(first.generation).resume().await.err(),
+        of(first.generation).remove().await.err(),
+        rig.t.client.schedule("none").if_generation(first.generation).put(first.schedule.clone()).await.err(),
+        rig.t.client.schedule("none").if_generation(first.generation).remove().await.err(),
+    ] {
+        assert_eq!(answer.unwrap().kind(), ErrorKind::Conflict);
+    }
+    assert_eq!(of(0).get().await.unwrap(), Some(second.clone()));
+    assert_eq!(rig.t.client.schedule("none").get().await.unwrap(), None);
+    assert!(of(second.generation).remove().await.unwrap());
+}
+
+#[tokio::test]
 async fn a_schedule_is_fired_beside_its_ticks() {
     let rig = Rig::ticking(Misfire::RunOnce).await;
     let schedule = rig.t.client.schedule("sales");

@@ -529,7 +529,21 @@ async fn topics_are_told_and_removed(t: Rig) {
     assert_eq!(t.client.topics(Some("news")).await.unwrap().topics.len(), 1);
     assert_eq!(t.client.topic("odd").subscribe("q").await.unwrap_err().kind(), ErrorKind::Corrupt);
     assert!(t.client.topic("odd").remove().await.unwrap());
-    assert!(t.client.topic("orders").remove().await.unwrap());
+    let orders = |version| t.client.topic("orders").if_version(version);
+    let seen = orders(0).get().await.unwrap().unwrap().version;
+    assert!(orders(seen).subscribe("new").await.unwrap());
+    for answer in [
+        orders(seen).subscribe("q").await,
+        orders(seen).unsubscribe("new").await,
+        orders(seen).remove().await,
+    ] {
+        assert_eq!(answer.unwrap_err().kind(), ErrorKind::Conflict);
+    }
+    let none = t.client.topic("none").if_version(seen).subscribe("q").await;
+    assert_eq!(none.unwrap_err().kind(), ErrorKind::Conflict);
+    let now = orders(0).get().await.unwrap().unwrap();
+    assert!(seen < now.version && now.queues.len() == 4);
+    assert!(orders(now.version).remove().await.unwrap());
     assert!(!t.client.topic("orders").remove().await.unwrap());
     t.publish(7).await;
     assert_eq!(t.runs().await, "");

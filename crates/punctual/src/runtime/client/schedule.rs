@@ -31,6 +31,8 @@ pub(crate) const REMOVED: &str = "its schedule was removed";
 pub struct ScheduleHandle {
     client: Client,
     name: String,
+    /// The generation that a change needs; `None` for any.
+    only: Option<u64>,
 }
 
 /// A page of the schedules of a store.
@@ -62,7 +64,7 @@ impl Client {
     #[doc(alias = "periodic")]
     #[doc(alias = "recurring")]
     pub fn schedule(&self, name: impl Into<String>) -> ScheduleHandle {
-        ScheduleHandle { client: self.clone(), name: name.into() }
+        ScheduleHandle { client: self.clone(), name: name.into(), only: None }
     }
 
     /// Returns a page of schedules, by name, after the name `after`.
@@ -104,6 +106,29 @@ impl ScheduleHandle {
         &self.name
     }
 
+    /// Lets changes through this handle happen only while the schedule has this generation.
+    ///
+    /// Otherwise they return `Conflict`, and nothing was changed. It applies to [`set`](Self::set), [`put`](Self::put),
+    /// [`pause`](Self::pause), [`resume`](Self::resume) and [`remove`](Self::remove). A change makes a new generation, so a
+    /// second change needs another handle.
+    ///
+    /// ```
+    /// # use punctual::{Client, Job, schedule::Cron, testing::TestQueue};
+    /// # #[derive(Job, serde::Serialize, serde::Deserialize)] #[job(kind = "cleanup")] struct Cleanup;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> punctual::Result<()> {
+    /// # let client = TestQueue::new().client;
+    /// let seen = client.schedule("nightly").set(Cron::new("0 2 * * *")?, Cleanup).await?;
+    /// client.schedule("nightly").pause("bo", "moved").await?; // somebody else changes it
+    /// let late = client.schedule("nightly").if_generation(seen.generation);
+    /// assert!(late.remove().await.is_err());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn if_generation(mut self, generation: u64) -> Self {
+        self.only = Some(generation);
+        self
+    }
+
     /// Returns the schedule, or `None` if it does not exist.
     ///
     /// Dropping the future changes nothing.
@@ -130,7 +155,8 @@ impl ScheduleHandle {
     /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     ///
     /// # Errors
-    /// As [`Schedule::new`]; `Conflict` if others kept changing it meanwhile.
+    /// As [`Schedule::new`]; `Conflict` if others kept changing it meanwhile, or if it does not have the generation of
+    /// [`if_generation`](Self::if_generation).
     ///
     /// ```
     /// # use punctual::{Client, Job, schedule::Cron, testing::TestQueue};
@@ -210,7 +236,9 @@ impl ScheduleHandle {
     pub async fn remove(&self) -> Result<bool> {
         let mut tries = Tries::default();
         while tries.next(fastrand::f64).await {
-            let Some(doc) = self.read().await? else { return Ok(false) };
+            let doc = self.read().await?;
+            self.allows(doc.as_ref())?;
+            let Some(doc) = doc else { return Ok(false) };
             let remove =
                 DocOp::Remove { key: key(&self.name), precondition: Precondition::IfVersion(doc.version) };
             if let DocReply::Is(_) = self.client.store().doc(&remove).await? {
@@ -270,6 +298,7 @@ impl ScheduleHandle {
         let mut tries = Tries::default();
         while tries.next(fastrand::f64).await {
             let doc = self.read().await?;
+            self.allows(doc.as_ref())?;
             let was = doc.as_ref().and_then(|doc| NamedSchedule::of(doc).ok());
             let schedule = to(was.as_ref().map(|was| &was.schedule))?;
             schedule.check(&self.name)?;
@@ -292,6 +321,20 @@ impl ScheduleHandle {
             }
         }
         Err(self.changed_too_often())
+    }
+
+    /// Checks that the document has the generation that changes need.
+    fn allows(&self, doc: Option<&Doc>) -> Result<()> {
+        let (is, name) = (doc.map(|doc| doc.version), &self.name);
+        match self.only {
+            Some(only) if is != Some(only) => {
+                let is = is.map_or("is not there".to_owned(), |is| format!("has the generation {is}"));
+                let text = format!("schedule {name:?} {is}, and the change is for the generation {only}");
+                Err(Error::new(ErrorKind::Conflict, text)
+                    .with_hint("read the schedule again, and decide anew"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn changed_too_often(&self) -> Error {

@@ -29,6 +29,8 @@ use crate::{
 pub struct TopicHandle {
     client: Client,
     name: String,
+    /// The version that a change needs; `None` for any.
+    only: Option<u64>,
 }
 
 /// A topic as it stands in the store.
@@ -37,6 +39,8 @@ pub struct TopicHandle {
 pub struct Topic {
     /// The name.
     pub name: String,
+    /// The version: rises with every change of its subscriptions.
+    pub version: u64,
     /// The subscribed queues, in the order of their names.
     pub queues: Vec<String>,
 }
@@ -77,7 +81,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub fn topic(&self, name: impl Into<String>) -> TopicHandle {
-        TopicHandle { client: self.clone(), name: name.into() }
+        TopicHandle { client: self.clone(), name: name.into(), only: None }
     }
 
     /// Returns a page of topics, by name, after the name `after`.
@@ -107,6 +111,27 @@ impl TopicHandle {
     /// Returns the name of the topic.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Lets changes through this handle happen only while the topic has this version.
+    ///
+    /// Otherwise they return `Conflict`, and nothing was changed. It applies to [`subscribe`](Self::subscribe),
+    /// [`unsubscribe`](Self::unsubscribe) and [`remove`](Self::remove). A change makes a new version, so a second change needs
+    /// another handle.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> punctual::Result<()> {
+    /// # let client = punctual::testing::TestQueue::new().client;
+    /// client.topic("orders").subscribe("invoices").await?;
+    /// let seen = client.topic("orders").get().await?.expect("it has a subscription");
+    /// client.topic("orders").subscribe("parcels").await?; // somebody else changes it
+    /// assert!(client.topic("orders").if_version(seen.version).remove().await.is_err());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn if_version(mut self, version: u64) -> Self {
+        self.only = Some(version);
+        self
     }
 
     /// Returns the topic, or `None` if it was removed or never had a subscription.
@@ -139,7 +164,8 @@ impl TopicHandle {
     ///
     /// # Errors
     /// `Invalid` for an invalid queue name, and for more than 1,000 subscriptions. `TooLarge` if the names are too long together.
-    /// `Conflict` if others kept changing the topic meanwhile.
+    /// `Conflict` if others kept changing the topic meanwhile, or if it does not have the version of
+    /// [`if_version`](Self::if_version).
     pub async fn subscribe(&self, queue: &str) -> Result<bool> {
         self.change(|topic| topic.add(queue)).await
     }
@@ -153,7 +179,7 @@ impl TopicHandle {
     /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     ///
     /// # Errors
-    /// `Conflict` if others kept changing the topic meanwhile.
+    /// `Conflict` as [`subscribe`](Self::subscribe).
     pub async fn unsubscribe(&self, queue: &str) -> Result<bool> {
         self.change(|topic| Ok(topic.take_out(queue))).await
     }
@@ -169,7 +195,9 @@ impl TopicHandle {
     pub async fn remove(&self) -> Result<bool> {
         let mut tries = Tries::default();
         while tries.next(fastrand::f64).await {
-            let Some(doc) = self.read().await? else { return Ok(false) };
+            let doc = self.read().await?;
+            self.allows(doc.as_ref())?;
+            let Some(doc) = doc else { return Ok(false) };
             let remove =
                 DocOp::Remove { key: key(&self.name), precondition: Precondition::IfVersion(doc.version) };
             if let DocReply::Is(_) = self.client.store().doc(&remove).await? {
@@ -229,6 +257,7 @@ impl TopicHandle {
         let mut tries = Tries::default();
         while tries.next(fastrand::f64).await {
             let doc = self.read().await?;
+            self.allows(doc.as_ref())?;
             let mut topic = match &doc {
                 Some(doc) => Subscriptions::read(&self.name, &doc.value)?,
                 None => Subscriptions::default(),
@@ -248,6 +277,19 @@ impl TopicHandle {
         Err(self.changed_too_often())
     }
 
+    /// Checks that the document has the version that changes need.
+    fn allows(&self, doc: Option<&Doc>) -> Result<()> {
+        let (is, name) = (doc.map(|doc| doc.version), &self.name);
+        match self.only {
+            Some(only) if is != Some(only) => {
+                let is = is.map_or("is not there".to_owned(), |is| format!("has the version {is}"));
+                let text = format!("topic {name:?} {is}, and the change is for the version {only}");
+                Err(Error::new(ErrorKind::Conflict, text).with_hint("read the topic again, and decide anew"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn changed_too_often(&self) -> Error {
         let text = format!("topic {:?} was changed by another process at the same time", self.name);
         Error::new(ErrorKind::Conflict, text).with_hint("try again")
@@ -257,7 +299,8 @@ impl TopicHandle {
 impl Topic {
     fn of(doc: &Doc) -> Result<Self> {
         let name = name_of(doc).to_owned();
-        Ok(Self { queues: Subscriptions::read(&name, &doc.value)?.queues, name })
+        let queues = Subscriptions::read(&name, &doc.value)?.queues;
+        Ok(Self { name, version: doc.version, queues })
     }
 }
 

@@ -348,7 +348,8 @@ pub fn words(error: &serde_json::Error) -> String {
 /// A new job as [`unchecked`] reads it, exactly.
 #[derive(Debug, Serialize)]
 pub struct NewJobView<'a> {
-    id: JobId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<JobId>,
     kind: &'a str,
     queue: &'a str,
     #[serde(flatten)]
@@ -387,7 +388,7 @@ impl<'a> NewJobView<'a> {
         };
         let (delay_ms, run_at_ms) = split(job.run_at);
         Self {
-            id: job.id,
+            id: Some(job.id),
             kind: &job.kind,
             queue: &job.queue,
             payload: exact(&job.payload),
@@ -403,6 +404,12 @@ impl<'a> NewJobView<'a> {
             tags: &job.tags,
             headers: &job.headers,
         }
+    }
+
+    /// Leaves the id out, for a job of which others are made.
+    #[must_use]
+    pub fn without_id(self) -> Self {
+        Self { id: None, ..self }
     }
 }
 
