@@ -1,11 +1,12 @@
 //! The HTTP API: calls of the store as JSON, below `/api/v1`.
 //!
-//! Each call is `POST /api/v1/CALL` (`api/calls.rs`), so a store of the scheme `http` can make every call of the library. Jobs and queues have
-//! addresses of their own, too (`api/resources.rs`). Errors are problems (`api/problem.rs`). The document of the API is at `/api/v1/openapi.json` (`api/openapi.rs`).
+//! Each call is `POST /api/v1/CALL` (`api/calls.rs`), so a store of the scheme `http` can make every call of the library. Jobs, queues, schedules
+//! and topics have addresses of their own, too (`api/resources.rs`). Errors are problems (`api/problem.rs`). The document of the API is at `/api/v1/openapi.json` (`api/openapi.rs`).
 
 mod body;
 mod calls;
 mod lanes;
+mod lines;
 mod openapi;
 mod problem;
 mod resources;
@@ -22,9 +23,11 @@ use axum::{
     routing::{any, get, post},
 };
 use punctual::{CancellationToken, Client};
+use tokio::sync::Semaphore;
 
 pub(crate) use self::problem::Problem;
 use self::{body::Room, lanes::Lanes, scope::Scope};
+use crate::dashboard::{Shared, Watcher};
 
 /// What the calls need.
 #[derive(Debug)]
@@ -35,6 +38,10 @@ struct Api {
     /// Numbers for reserves whose callers give none.
     lanes: Lanes,
     room: Room,
+    watcher: Watcher,
+    stats: Shared<Problem>,
+    /// The streams of jobs that can begin.
+    streams: Arc<Semaphore>,
 }
 
 /// Returns a router for the HTTP API, `/api/v1`. `stop` ends requests that wait for jobs.
@@ -49,8 +56,20 @@ struct Api {
 /// # Ok(()) }
 /// ```
 pub fn api(client: &Client, stop: &CancellationToken) -> Router {
-    let lanes = Lanes::new(|| fastrand::u64(..));
-    let api = Api { client: client.clone(), stop: stop.clone(), lanes, room: Room::new() };
+    with_watcher(client, stop, &Watcher::new(client, stop))
+}
+
+/// As [`api`], with a watcher that several routers share.
+pub(crate) fn with_watcher(client: &Client, stop: &CancellationToken, watcher: &Watcher) -> Router {
+    let api = Api {
+        client: client.clone(),
+        stop: stop.clone(),
+        lanes: Lanes::new(|| fastrand::u64(..)),
+        room: Room::new(),
+        watcher: watcher.clone(),
+        stats: Shared::default(),
+        streams: Arc::new(Semaphore::new(resources::STREAMS_MAX)),
+    };
     let nothing = async || Problem::not_found("there is no such route in the HTTP API");
     let wrong = async || no_method("calls are made with POST");
     let reads = async || no_method("the document is read with GET");

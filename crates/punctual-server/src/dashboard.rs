@@ -14,7 +14,6 @@ mod events;
 mod failures;
 mod fault;
 mod fields;
-mod fingerprint;
 mod flash;
 mod frame;
 mod guard;
@@ -51,9 +50,12 @@ use axum::{
 };
 use punctual::{CancellationToken, Client};
 
-use self::{assets::Assets, fault::Fault, links::Links, shared::SharedPage};
+use self::{assets::Assets, fault::Fault, links::Links};
+pub(crate) use events::streamed;
 pub(crate) use login::{login, to_login};
-pub(crate) use watcher::Watcher;
+pub(crate) use shared::Shared;
+pub(crate) use terms::exact;
+pub(crate) use watcher::{Seen, Versions, Watcher};
 
 /// The options of [`dashboard`].
 ///
@@ -109,7 +111,7 @@ pub(crate) fn with_watcher(client: &Client, options: DashboardOptions, watcher: 
         links: Links::new(&options.base_path),
         assets: Assets::new(),
         watcher: watcher.clone(),
-        overview: SharedPage::default(),
+        overview: Shared::default(),
         options,
     });
     Router::new()
@@ -153,6 +155,6 @@ struct Board {
     links: Links,
     assets: Assets,
     watcher: Watcher,
-    overview: SharedPage,
+    overview: Shared<Fault>,
     options: DashboardOptions,
 }

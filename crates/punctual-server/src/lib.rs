@@ -3,6 +3,8 @@
 mod accept;
 mod api;
 mod dashboard;
+mod failures;
+mod figures;
 pub mod gate;
 mod listen;
 mod metrics;

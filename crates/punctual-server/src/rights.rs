@@ -43,13 +43,28 @@ fn of_api(method: &Method, path: &str) -> Option<Needs> {
     let parts: Vec<&str> = path.splitn(4, '/').collect();
     match (method, parts.as_slice()) {
         (&Method::GET, ["openapi.json"]) => Some(Needs::PUBLIC),
-        (&Method::GET, ["jobs"]) => Some(Right::Read.in_store()),
+        (
+            &Method::GET,
+            ["jobs" | "schedules" | "topics" | "stats" | "failures" | "events"] | ["schedules" | "topics", _],
+        ) => Some(Right::Read.in_store()),
         (&Method::GET, ["jobs" | "queues", _]) => Some(Right::Read.by_queue()),
         (
             &Method::POST,
             ["jobs"] | ["jobs", _, "cancel" | "retry" | "run-now"] | ["queues", _, "pause" | "resume"],
         )
         | (&Method::PATCH | &Method::DELETE, ["jobs", _]) => Some(Right::Operate.by_queue()),
+        (&Method::PATCH, ["queues", _]) | (&Method::POST, ["queues", _, "purge"]) => {
+            Some(Right::Admin.by_queue())
+        }
+        (&Method::POST, ["schedules", _, "fire"] | ["topics", _, "publish"]) => {
+            Some(Right::Operate.in_store())
+        }
+        (&Method::PUT, ["schedules", _])
+        | (&Method::DELETE, ["schedules" | "topics", _])
+        | (
+            &Method::POST,
+            ["schedules", _, "pause" | "resume"] | ["topics", _, "subscribe" | "unsubscribe"],
+        ) => Some(Right::Admin.in_store()),
         // Some names are of a call and of a resource. Both need the same.
         (_, [call]) => of_call(call),
         _ => None,

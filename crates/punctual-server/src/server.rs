@@ -17,7 +17,7 @@ use tower::Service as _;
 use crate::{
     DashboardOptions, Tls,
     accept::{Limits, accept},
-    api::{Problem, api},
+    api::{self, Problem},
     dashboard::{Watcher, login, to_login, with_watcher},
     gate::{Caller, Gate, Needs},
     listen::metrics_router,
@@ -98,9 +98,10 @@ impl Server {
     ///
     /// Requests need the address of the peer: [`axum::extract::ConnectInfo`] of a `SocketAddr`.
     pub fn router(&self, stop: &CancellationToken) -> Router {
-        let (base, pages) = (&self.dashboard.base_path, self.pages(stop));
+        let watcher = Watcher::new(&self.client, stop);
+        let (base, pages) = (&self.dashboard.base_path, self.pages(&watcher));
         let inner = Router::new()
-            .merge(api(&self.client, stop))
+            .merge(api::with_watcher(&self.client, stop, &watcher))
             .merge(metrics_router(&self.metrics, Some(self.sampler.clone())))
             .merge(health(&self.client))
             .merge(login(&self.gate, base))
@@ -122,10 +123,9 @@ impl Server {
     /// Returns a handler for the pages of the dashboard.
     fn pages(
         &self,
-        stop: &CancellationToken,
+        watcher: &Watcher,
     ) -> impl Fn(Request) -> RouteFuture<Infallible> + Clone + Send + Sync + use<> {
-        let watcher = Watcher::new(&self.client, stop);
-        let pages = with_watcher(&self.client, self.dashboard.clone(), &watcher);
+        let pages = with_watcher(&self.client, self.dashboard.clone(), watcher);
         move |request| pages.clone().call(request)
     }
 

@@ -12,15 +12,25 @@ mod calls;
 mod client;
 #[path = "api/document.rs"]
 mod document;
+#[path = "api/figures.rs"]
+mod figures;
 #[path = "api/hidden.rs"]
 mod hidden;
+#[path = "api/lines.rs"]
+mod lines;
 #[path = "api/live.rs"]
 mod live;
 #[path = "api/resources.rs"]
 mod resources;
 #[path = "api/rights.rs"]
 mod rights;
+#[path = "api/schedules.rs"]
+mod schedules;
+#[path = "api/settings.rs"]
+mod settings;
 #[path = "api/site.rs"]
 mod site;
+#[path = "api/topics.rs"]
+mod topics;
 #[path = "api/waits.rs"]
 mod waits;

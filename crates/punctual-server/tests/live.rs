@@ -201,6 +201,92 @@ async fn a_page_too_many_is_refused_and_gets_the_next_free_place() {
     site.listen(None).await;
 }
 
+/// The stream of the API.
+const OF_API: &str = "/api/v1/events";
+
+#[tokio::test(start_paused = true)]
+async fn a_program_gets_counts_and_queues_at_once_and_when_they_change() {
+    let t = TestQueue::new();
+    let site = Site::new(&t.client, &CancellationToken::new());
+    let mut stream = site.listen_at(OF_API, None).await;
+    let counts = |waiting| {
+        format!(
+            "{{\"waiting\":{waiting},\"retrying\":0,\"due\":{waiting},\"running\":0,\"done\":0,\"dead\":0,\"cancelled\":0,\"bytes\":{waiting}}}"
+        )
+    };
+    let queues = |names: &str| ("queues".to_owned(), format!("{{\"names\":[{names}]}}"));
+    let begin = Instant::now();
+    assert_eq!(stream.named().await, ("counts".to_owned(), counts(0)));
+    assert_eq!(stream.named().await, queues(""));
+    assert!(begin.elapsed() < Duration::from_millis(100), "at once: {:?}", begin.elapsed());
+    assert!(timeout(Duration::from_millis(3_500), stream.named()).await.is_err(), "nothing has changed");
+    push(&t.client).await;
+    let said = timeout(Duration::from_secs(2), stream.named()).await.unwrap();
+    assert_eq!(said, ("counts".to_owned(), counts(1)));
+    assert_eq!(timeout(LONG, stream.named()).await.unwrap(), queues("\"mail\""));
+    // One that comes later gets what is true now at once.
+    let mut second = site.listen_at(OF_API, None).await;
+    let soon = Duration::from_millis(1);
+    assert_eq!(timeout(soon, second.named()).await.unwrap(), ("counts".to_owned(), counts(1)));
+    assert_eq!(timeout(soon, second.named()).await.unwrap(), queues("\"mail\""));
+    // One that comes after nobody listened does not get what was true then.
+    drop((stream, second));
+    sleep(Duration::from_secs(3)).await;
+    push(&t.client).await;
+    let (mut third, mut fourth) = (site.listen_at(OF_API, None).await, site.listen_at(OF_API, None).await);
+    assert_eq!(third.named().await, ("counts".to_owned(), counts(2)));
+    assert_eq!(fourth.named().await, ("counts".to_owned(), counts(2)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_and_programs_share_one_watcher_and_its_places() {
+    let t = TestQueue::new();
+    let (client, calls) = counted(&t);
+    // Without tokens: to look one up is a call, too.
+    let site = Site::with_gate(&client, punctual_server::gate::Gate::open());
+    let mut streams = Vec::new();
+    for _ in 0..100 {
+        streams.push(site.listen(None).await);
+        streams.push(site.listen_at(OF_API, None).await);
+    }
+    streams[1].named().await;
+    calls.store(0, Ordering::Relaxed);
+    sleep(Duration::from_secs(100)).await;
+    let calls = calls.load(Ordering::Relaxed);
+    assert!((110..=125).contains(&calls), "{calls} calls in 100 s");
+    while streams.len() < 5_000 {
+        streams.push(site.listen_at(OF_API, None).await);
+    }
+    let (status, text) = site.refused_at(OF_API, None).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(text.contains("\"overloaded\""), "{text}");
+    assert_eq!(site.refused(None).await.0, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test]
+async fn the_stream_of_a_program_ends_with_its_token_and_with_the_server() {
+    let t = TestQueue::new();
+    let stop = CancellationToken::new();
+    let make = async |queues: Option<Vec<String>>| {
+        let new = NewToken { queues, ..NewToken::new("ana", Role::Read) };
+        token::make(&t.client, &new, token::random().unwrap()).await.unwrap()
+    };
+    let (own, other, narrow) =
+        (make(None).await, make(None).await, make(Some(vec!["mail".to_owned()])).await);
+    let site = Site::new(&t.client, &stop);
+    assert_eq!(site.refused_at(OF_API, None).await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(site.refused_at(OF_API, Some(narrow.secret.expose())).await.0, StatusCode::FORBIDDEN);
+    let mut stream = site.listen_at(OF_API, Some(own.secret.expose())).await;
+    let mut others = site.listen_at(OF_API, Some(other.secret.expose())).await;
+    stream.named().await;
+    others.named().await;
+    token::revoke(&t.client, &own.token.id).await.unwrap();
+    timeout(LONG, async { while stream.next().await.is_some() {} }).await.unwrap();
+    others.named().await;
+    stop.cancel();
+    timeout(LONG, async { while others.next().await.is_some() {} }).await.unwrap();
+}
+
 #[tokio::test]
 async fn streams_end_with_the_server() {
     let t = TestQueue::new();

@@ -46,7 +46,7 @@ fn example(text: &str) -> Example {
             "-i" => example.has_head = true,
             "-X" => example.method = words.next().unwrap(),
             "-H" => example.headers += &(words.next().unwrap() + "\r\n"),
-            "-d" => example.body = words.next().unwrap(),
+            "-d" | "--data-binary" => example.body = words.next().unwrap(),
             url => example.path = String::from(url.strip_prefix("$API/").unwrap()),
         }
     }
@@ -59,7 +59,9 @@ fn example(text: &str) -> Example {
 /// The examples that call the API. Others are of other addresses.
 fn examples(page: &str) -> Vec<Example> {
     let texts = page.split("$ curl ").skip(1);
-    texts.filter(|text| text.lines().next().unwrap().contains("$API/")).map(example).collect()
+    // A stream of events has no end.
+    let is_of_api = |line: &str| line.contains("$API/") && !line.starts_with("-N ");
+    texts.filter(|text| is_of_api(text.lines().next().unwrap())).map(example).collect()
 }
 
 pub(crate) fn post(url: &str, call: &str, body: &str) -> String {
@@ -112,7 +114,7 @@ fn each_call_of_the_page_is_answered_as_there() {
     // Ids and fences of the page, and those of this run.
     let mut same: Vec<(String, String)> = Vec::new();
     let examples = examples(&page);
-    assert_eq!(examples.len(), 28);
+    assert_eq!(examples.len(), 39);
     for Example { method, path, headers, body, has_head, answer } in examples {
         let of_run = |text: String| same.iter().fold(text, |text, (page, run)| text.replace(page, run));
         let (path, body) = (of_run(path), of_run(body).replace("\"at_most_ms\":20000", "\"at_most_ms\":1"));

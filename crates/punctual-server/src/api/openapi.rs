@@ -6,13 +6,16 @@
 mod act;
 mod answers;
 mod doc;
+mod figures;
 mod job;
 mod lease;
 mod queue;
 mod read;
 mod resources;
+mod schedule;
 mod shape;
 mod tool;
+mod topic;
 
 use std::sync::LazyLock;
 
@@ -149,11 +152,14 @@ fn schemas() -> Map<String, Value> {
         act::schemas(),
         answers::schemas(),
         doc::schemas(),
+        figures::schemas(),
         job::schemas(),
         lease::schemas(),
         queue::schemas(),
         read::schemas(),
+        schedule::schemas(),
         tool::schemas(),
+        topic::schemas(),
     ];
     let named = all.into_iter().flatten().map(|(name, schema)| (name.to_owned(), schema));
     named.chain(answers::problems()).collect()

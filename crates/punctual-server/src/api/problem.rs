@@ -71,8 +71,13 @@ impl From<Refusal> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let body =
-            serde_json::to_vec(&self).expect("invariant: a problem is plain data, which JSON can hold");
+        (&self).into_response()
+    }
+}
+
+impl IntoResponse for &Problem {
+    fn into_response(self) -> Response {
+        let body = serde_json::to_vec(self).expect("invariant: a problem is plain data, which JSON can hold");
         let status = StatusCode::from_u16(self.status).expect("invariant: it was made of a status");
         let mut response = (status, [(CONTENT_TYPE, "application/problem+json")], body).into_response();
         if status == StatusCode::SERVICE_UNAVAILABLE {

@@ -1,10 +1,16 @@
-//! Resources: jobs and queues by their address. Thin layers over what the calls use.
+//! Resources: jobs, queues, schedules and topics by their address. Thin layers over what the calls use.
 
 mod actions;
+mod change;
+mod events;
+mod figures;
 mod headers;
 mod jobs;
 mod query;
 mod queues;
+mod schedules;
+mod stream;
+mod topics;
 
 use std::sync::Arc;
 
@@ -18,13 +24,22 @@ use axum::{
 };
 use punctual::store::{Action, Upcoming};
 
+use serde::Serialize;
+
+pub(super) use self::stream::STREAMS_MAX;
 use super::{Api, Problem, Scope, call, calls, json, no_method};
+
+/// Most attempts at something that changes while it is acted on.
+const ATTEMPTS: usize = 8;
 
 /// Returns the routes of the resources.
 pub(super) fn routes() -> Router<Arc<Api>> {
     let jobs = async || no_method("read jobs with GET, and enqueue one with POST");
     let job = async || no_method("read it with GET, change it with PATCH, and delete it with DELETE");
-    let queue = async || no_method("read it with GET, and make calls for all else");
+    let queue = async || no_method("read it with GET, and change its settings with PATCH");
+    let names = async || no_method("read it with GET");
+    let schedule = async || no_method("read it with GET, set it with PUT, and remove it with DELETE");
+    let topic = async || no_method("read it with GET, and remove it with DELETE");
     let acts = async || no_method("act with POST");
     // The call of this name has the same address.
     let posted = |name: &'static str| {
@@ -52,10 +67,40 @@ pub(super) fn routes() -> Router<Arc<Api>> {
         .route("/api/v1/jobs/{id}/retry", post(acting(actions::retry)).fallback(acts))
         .route("/api/v1/jobs/{id}/run-now", post(acting(actions::run_now)).fallback(acts))
         .route("/api/v1/queues", get(queues::list).post(posted("queues")).fallback(both))
-        .route("/api/v1/queues/{name}", get(queues::show).fallback(queue))
+        .route("/api/v1/queues/{name}", get(queues::show).patch(queues::change).fallback(queue))
         .route("/api/v1/queues/{name}/pause", post(queues::pause).fallback(acts))
         .route("/api/v1/queues/{name}/resume", post(queues::resume).fallback(acts))
+        .route("/api/v1/queues/{name}/purge", post(queues::purge).fallback(acts))
+        .route("/api/v1/schedules", get(schedules::list).fallback(names))
+        .route(
+            "/api/v1/schedules/{name}",
+            get(schedules::show).put(schedules::put).delete(schedules::remove).fallback(schedule),
+        )
+        .route("/api/v1/schedules/{name}/pause", post(schedules::pause).fallback(acts))
+        .route("/api/v1/schedules/{name}/resume", post(schedules::resume).fallback(acts))
+        .route("/api/v1/schedules/{name}/fire", post(schedules::fire).fallback(acts))
+        .route("/api/v1/stats", get(figures::stats).fallback(names))
+        .route("/api/v1/events", get(events::events).fallback(names))
+        .route("/api/v1/failures", get(figures::failures).fallback(names))
+        .route("/api/v1/topics", get(topics::list).fallback(names))
+        .route("/api/v1/topics/{name}", get(topics::show).delete(topics::remove).fallback(topic))
+        .route("/api/v1/topics/{name}/publish", post(topics::publish).fallback(acts))
+        .route("/api/v1/topics/{name}/subscribe", post(topics::subscribe).fallback(acts))
+        .route("/api/v1/topics/{name}/unsubscribe", post(topics::unsubscribe).fallback(acts))
         .route("/api/v1/upcoming", get(upcoming).post(posted("upcoming")).fallback(both))
+}
+
+/// The answer to a removal.
+#[derive(Serialize)]
+struct Removed<'a> {
+    status: &'static str,
+    name: &'a str,
+}
+
+impl<'a> Removed<'a> {
+    fn new(name: &'a str) -> Self {
+        Self { status: "removed", name }
+    }
 }
 
 /// Returns the number of waiting jobs by due time (default: the next 24 h by the quarter of an hour).

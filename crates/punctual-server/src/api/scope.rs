@@ -31,6 +31,12 @@ impl<S: Sync> FromRequestParts<S> for Scope {
     }
 }
 
+impl From<Caller> for Scope {
+    fn from(caller: Caller) -> Self {
+        Self(Some(caller))
+    }
+}
+
 impl Scope {
     fn may(&self, right: Right, queue: Option<&str>) -> Result<(), Problem> {
         match &self.0 {

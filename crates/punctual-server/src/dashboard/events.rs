@@ -1,10 +1,11 @@
-//! The stream that says that something changed. It does not say what: a page is fetched again, by its own rights.
+//! Streams of changes (server-sent events). For pages, one says that something changed, and not what: a page is fetched again, by its
+//! own rights.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{collections::VecDeque, convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     extract::{Request, State},
-    http::request::Parts,
+    http::{HeaderValue, request::Parts},
     response::{
         IntoResponse, Response, Sse,
         sse::{Event, KeepAlive},
@@ -16,7 +17,7 @@ use tokio::time::interval;
 use super::{
     Board,
     fault::Fault,
-    watcher::{Listener, Versions},
+    watcher::{Listener, Seen, Versions},
 };
 use crate::gate::{Gate, Right};
 
@@ -27,38 +28,55 @@ const RECONNECT: Duration = Duration::from_secs(2);
 /// How often the caller is checked. Its token is looked up once a second at most, for all its streams together.
 const CHECK: Duration = Duration::from_millis(250);
 
-/// A stream for one page.
-struct Open {
+/// A stream for one page or program.
+struct Open<T> {
     listener: Listener,
-    /// The gate that let the request in, and its head. `None` for a dashboard without a gate.
+    /// The gate that let the request in, and its head. `None` without a gate.
     caller: Option<(Gate, Parts)>,
-    is_new: bool,
+    /// Makes the events of a change: at most one for each part of what was seen.
+    tell: T,
+    next: VecDeque<Event>,
 }
 
-/// Streams changes until the server ends, or the caller's token no longer holds. Makes no call to the store itself.
+/// Streams changes to a page.
 pub(super) async fn page(State(board): State<Arc<Board>>, request: Request) -> Result<Response, Fault> {
     let listener = board.watcher.listen().ok_or(Fault::Listeners)?;
     let (parts, _) = request.into_parts();
+    Ok(streamed(listener, parts, |seen| [Some(event(seen.versions)), None]))
+}
+
+/// Streams changes until the server ends, or the caller's token no longer holds. Makes no call to the store itself.
+///
+/// `tell` makes the events of a change.
+pub(crate) fn streamed(
+    listener: Listener,
+    parts: Parts,
+    tell: impl FnMut(&Seen) -> [Option<Event>; 2] + Send + 'static,
+) -> Response {
     let gate = parts.extensions.get::<Gate>().cloned();
-    let open = Open { listener, caller: gate.map(|gate| (gate, parts)), is_new: true };
+    let first = Event::default().retry(RECONNECT).comment("listening");
+    let open = Open { listener, caller: gate.map(|gate| (gate, parts)), tell, next: [first].into() };
     let events = stream::unfold(open, |mut open| async {
         let event = open.next().await?;
         Some((Ok::<_, Infallible>(event), open))
     });
     let mut response = Sse::new(events).keep_alive(KeepAlive::new().interval(HEARTBEAT)).into_response();
     // nginx would collect the small events before it passes them on.
-    response.headers_mut().insert("x-accel-buffering", axum::http::HeaderValue::from_static("no"));
-    Ok(response)
+    response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
 }
 
-impl Open {
+impl<T: FnMut(&Seen) -> [Option<Event>; 2]> Open<T> {
     async fn next(&mut self) -> Option<Event> {
-        if std::mem::take(&mut self.is_new) {
-            return Some(Event::default().retry(RECONNECT).comment("listening"));
-        }
-        tokio::select! {
-            versions = self.listener.next() => versions.map(event),
-            () = refused(self.caller.as_ref()) => None,
+        loop {
+            if let Some(event) = self.next.pop_front() {
+                return Some(event);
+            }
+            let seen = tokio::select! {
+                seen = self.listener.next() => seen?,
+                () = refused(self.caller.as_ref()) => return None,
+            };
+            self.next.extend((self.tell)(&seen).into_iter().flatten());
         }
     }
 }

@@ -2,23 +2,20 @@
 
 use askama::Template;
 use axum::response::{Html, IntoResponse, Redirect, Response};
-use futures_util::try_join;
-use punctual::{
-    store::Counts,
-    toolkit::{LastHour, Ran},
-};
+use punctual::{store::Counts, toolkit::Ran};
 
 use super::{
     chart::Chart,
     fault::Fault,
     frame::{Frame, Here, text},
     links::Links,
-    queues::{self, QUEUES_SHOWN, Row},
+    queues::{self, Row},
     terms::exact,
     text::{Moment, count, due, size},
     upcoming::HOUR,
     view::View,
 };
+use crate::figures::Figures;
 
 /// The rows of each table of the last hour.
 const RAN_SHOWN: usize = 5;
@@ -72,25 +69,24 @@ pub(super) async fn page(board: View) -> Result<Response, Fault> {
         return Ok(Redirect::to(&board.links.to("jobs")).into_response());
     }
     match board.watcher.seen() {
-        Some(versions) => Ok(board.overview.get(versions, rendered(&board.shared())).await),
+        Some(versions) => match board.overview.get(versions, rendered(&board.shared())).await {
+            Ok(page) => Ok(Html(page).into_response()),
+            Err(fault) => Ok(Fault::answer(&fault)),
+        },
         // Without a watcher, nobody would notice that a rendering is out of date.
         None => rendered(&board.shared()).await.map(|text| Html(text).into_response()),
     }
 }
 
-/// Renders the overview. Makes at most 108 calls to the store, however many queues there are: one for each queue that is
-/// shown (100), four for the last hour, and one each for the time, the counters, the names of queues and the next hour.
+/// Renders the overview. Makes at most 108 calls to the store: 107 for the figures, and one for the next hour.
 async fn rendered(board: &View) -> Result<String, Fault> {
-    let store = board.client.store();
-    let (now, counts, names, hour) =
-        try_join!(store.now(), store.count(None), store.queues(None), board.client.last_hour(QUEUES_SHOWN))?;
-    let infos = queues::read(board, &shown(&names, &hour)).await?;
+    let Figures { now, counts, queues: infos, names, hour } = Figures::read(&board.client).await?;
     let oldest = infos.iter().filter_map(|info| Some((info.oldest_due?, info))).min_by_key(|(at, _)| *at);
     let (chart, ..) = HOUR.chart(board).await?;
     let links = &board.links;
     text(&Page {
         frame: Frame::new(board, Here::Overview, "Overview"),
-        is_empty: counts.total() == 0 && names.is_empty(),
+        is_empty: counts.total() == 0 && names == 0,
         parts_away: counts.parts_away,
         counters: counters(&counts, links),
         bytes: size(counts.bytes),
@@ -99,9 +95,9 @@ async fn rendered(board: &View) -> Result<String, Fault> {
             queue: info.name.clone(),
             link: links.jobs(&format!("state:waiting due:<0s {}", exact("queue", &info.name))),
         }),
-        has_more: infos.len() < names.len(),
+        has_more: infos.len() < names,
         queues: queues::rows(&infos, now, links),
-        total: queues::total(names.len(), false),
+        total: queues::total(names, false),
         chart,
         kinds: ran(&hour.kinds, |ran| links.jobs(&exact("kind", &ran.name))),
         groups: ran(&hour.groups, |ran| {
@@ -123,16 +119,6 @@ fn counters(counts: &Counts, links: &Links) -> Vec<Counter> {
         counter("Dead", count(counts.dead), "state:dead", "dead"),
         counter("Cancelled", count(counts.cancelled), "state:cancelled", "cancelled"),
     ]
-}
-
-/// Returns the queues that are shown: first those that ran most in the last hour, then by name.
-fn shown<'a>(names: &'a [String], hour: &'a LastHour) -> Vec<&'a str> {
-    let mut shown: Vec<&str> = hour.queues.iter().map(|ran| ran.name.as_str()).collect();
-    let others =
-        names.iter().map(String::as_str).filter(|name| !hour.queues.iter().any(|ran| ran.name == *name));
-    shown.extend(others);
-    shown.truncate(QUEUES_SHOWN);
-    shown
 }
 
 fn ran(all: &[Ran], link: impl Fn(&Ran) -> String) -> Vec<RanRow> {

@@ -2,21 +2,18 @@
 
 use askama::Template;
 use axum::{http::Uri, response::Response};
-use futures_util::future::try_join_all;
 use punctual::{Timestamp, limits::BATCH_MAX, store::QueueInfo};
 
 use super::{
-    Board,
     fault::Fault,
     fields::Fields,
     frame::{Frame, Here, html},
     links::Links,
+    terms::exact,
     text::{Moment, count, due},
     view::View,
 };
-
-/// The most queues of one page. Each costs one call to the store.
-pub(super) const QUEUES_SHOWN: usize = 100;
+use crate::figures::{self, QUEUES_SHOWN};
 
 /// A row of a table of queues.
 pub(super) struct Row {
@@ -38,8 +35,7 @@ pub(super) struct Row {
 
 impl Row {
     fn new(info: &QueueInfo, now: Timestamp, links: &Links) -> Self {
-        let jobs =
-            |state: &str| links.jobs(&format!("state:{state} {}", super::terms::exact("queue", &info.name)));
+        let jobs = |state: &str| links.jobs(&format!("state:{state} {}", exact("queue", &info.name)));
         let paused = info.settings.paused.as_ref();
         Self {
             link: links.queue(&info.name),
@@ -58,14 +54,6 @@ impl Row {
             reason: paused.map(|pause| pause.reason.clone()).unwrap_or_default(),
         }
     }
-}
-
-/// Reads queues by name. Makes one call for each.
-pub(super) async fn read(board: &Board, names: &[&str]) -> Result<Vec<QueueInfo>, Fault> {
-    let shown =
-        try_join_all(names.iter().map(|name| async { board.client.queue(*name).show().await })).await?;
-    // A queue that has gone since is left out.
-    Ok(shown.into_iter().flatten().collect())
 }
 
 /// Makes the rows of queues.
@@ -90,7 +78,7 @@ pub(super) async fn page(board: View, uri: Uri) -> Result<Response, Fault> {
     let after = fields.exact("after");
     let (now, names) = (board.client.store().now().await?, board.client.store().queues(after).await?);
     let shown: Vec<&str> = names.iter().take(QUEUES_SHOWN).map(String::as_str).collect();
-    let infos = read(&board, &shown).await?;
+    let infos = figures::queues(&board.client, &shown).await?;
     let has_more = shown.len() < names.len();
     html(&Page {
         frame: Frame::new(&board, Here::Queues, "Queues"),

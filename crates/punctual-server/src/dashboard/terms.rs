@@ -33,7 +33,7 @@ pub(super) fn state(filter: &str) -> Option<&str> {
 }
 
 /// Writes a term whose value is exactly this text.
-pub(super) fn exact(field: &str, value: &str) -> String {
+pub(crate) fn exact(field: &str, value: &str) -> String {
     format!("{field}:{}", quoted(value))
 }
 

@@ -1,4 +1,4 @@
-//! Notices changes of the store for all open pages: one loop for each process, which reads only while a page listens.
+//! Notices changes of the store for all open pages, and for programs: one loop for each process, which reads only while one listens.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -40,7 +40,7 @@ pub(crate) struct Watcher(Arc<Shared>);
 struct Shared {
     client: Client,
     stop: CancellationToken,
-    versions: watch::Sender<Versions>,
+    seen: watch::Sender<Seen>,
     seats: Arc<Semaphore>,
     state: Mutex<State>,
 }
@@ -52,18 +52,20 @@ struct State {
     next: Option<Instant>,
 }
 
-/// What was read last.
-#[derive(Debug, Default)]
-struct Seen {
-    reads: u32,
-    counts: Option<Counts>,
-    queues: Option<Vec<String>>,
+/// What was read last. Clones share the names.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) versions: Versions,
+    /// `None` before the first read.
+    pub(crate) counts: Option<Counts>,
+    /// The first 1,000 names of queues; `None` before the first read.
+    pub(crate) queues: Option<Arc<[String]>>,
 }
 
-/// An open page. It gets the latest versions only, however slow it is.
+/// An open page or program. It gets what was seen last only, however slow it is.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    versions: watch::Receiver<Versions>,
+    seen: watch::Receiver<Seen>,
     stop: CancellationToken,
     _seat: OwnedSemaphorePermit,
 }
@@ -74,7 +76,7 @@ impl Watcher {
         Self(Arc::new(Shared {
             client: client.clone(),
             stop: stop.clone(),
-            versions: watch::Sender::default(),
+            seen: watch::Sender::default(),
             seats: Arc::new(Semaphore::new(LISTENERS_MAX)),
             state: Mutex::default(),
         }))
@@ -84,29 +86,33 @@ impl Watcher {
     pub(crate) fn listen(&self) -> Option<Listener> {
         let seat = Arc::clone(&self.0.seats).try_acquire_owned().ok()?;
         let mut state = self.0.state();
-        let mut versions = self.0.versions.subscribe();
+        if !state.is_running {
+            // What an earlier loop read is out of date. Nobody listens, so nobody is told.
+            self.0.seen.send_modify(|seen| (seen.counts, seen.queues) = (None, None));
+        }
+        let mut seen = self.0.seen.subscribe();
         if state.is_running {
-            versions.mark_changed();
+            seen.mark_changed();
         } else {
             // Its first read is a change for all, since nobody knows what happened before.
             state.is_running = true;
             tokio::spawn(Arc::clone(&self.0).run());
         }
-        Some(Listener { versions, stop: self.0.stop.clone(), _seat: seat })
+        Some(Listener { seen, stop: self.0.stop.clone(), _seat: seat })
     }
 
     /// Returns what was noticed so far, while a page listens. `None` if nobody watches.
     pub(crate) fn seen(&self) -> Option<Versions> {
-        self.0.state().is_running.then(|| *self.0.versions.borrow())
+        self.0.state().is_running.then(|| self.0.seen.borrow().versions)
     }
 }
 
 impl Listener {
     /// Waits for a change. `None` at the end of the server.
-    pub(crate) async fn next(&mut self) -> Option<Versions> {
+    pub(crate) async fn next(&mut self) -> Option<Seen> {
         tokio::select! {
             () = self.stop.cancelled() => None,
-            changed = self.versions.changed() => changed.ok().map(|()| *self.versions.borrow_and_update()),
+            changed = self.seen.changed() => changed.ok().map(|()| self.seen.borrow_and_update().clone()),
         }
     }
 }
@@ -130,11 +136,11 @@ impl Shared {
     /// Reads until nobody listens.
     async fn run(self: Arc<Self>) {
         let _running = Running(&self);
-        let mut seen = Seen::default();
+        let mut reads = 0;
         while let Some(next) = self.next_read() {
             tokio::select! {
                 () = self.stop.cancelled() => {}
-                () = sleep_until(next) => self.sample(&mut seen).await,
+                () = sleep_until(next) => self.sample(&mut reads).await,
             }
         }
     }
@@ -143,7 +149,7 @@ impl Shared {
     /// another one.
     fn next_read(&self) -> Option<Instant> {
         let mut state = self.state();
-        if self.stop.is_cancelled() || self.versions.receiver_count() == 0 {
+        if self.stop.is_cancelled() || self.seen.receiver_count() == 0 {
             state.is_running = false;
             return None;
         }
@@ -153,31 +159,34 @@ impl Shared {
         Some(next)
     }
 
-    async fn sample(&self, seen: &mut Seen) {
-        let old = *self.versions.borrow();
-        match self.read(seen, old).await {
-            Ok(new) => _ = self.versions.send_if_modified(|versions| std::mem::replace(versions, new) != new),
+    async fn sample(&self, reads: &mut u32) {
+        let old = self.seen.borrow().clone();
+        match self.read(reads, &old).await {
+            Ok(new) if new.versions != old.versions => _ = self.seen.send_replace(new),
+            Ok(_) => {}
             // Pages find that out themselves when they are loaded.
             Err(error) => tracing::debug!(target: "punctual", %error, "the counters could not be read"),
         }
     }
 
     /// Reads the counters, and at times the names of the queues. Makes at most two calls to the store.
-    async fn read(&self, seen: &mut Seen, mut versions: Versions) -> Result<Versions> {
+    async fn read(&self, reads: &mut u32, old: &Seen) -> Result<Seen> {
         let store = self.client.store();
-        let counts = Some(store.count(None).await?);
-        if seen.counts != counts {
-            versions.counts += 1;
+        let mut new = old.clone();
+        // The first read of a loop is a change for all, since nobody knows what happened before.
+        let is_first = *reads == 0;
+        new.counts = Some(store.count(None).await?);
+        if is_first || new.counts != old.counts {
+            new.versions.counts += 1;
         }
-        if seen.reads.is_multiple_of(QUEUES_EVERY) {
-            let queues = Some(store.queues(None).await?);
-            if seen.queues != queues {
-                versions.queues += 1;
+        if reads.is_multiple_of(QUEUES_EVERY) {
+            let queues = store.queues(None).await?;
+            if is_first || old.queues.as_deref() != Some(&*queues) {
+                new.versions.queues += 1;
+                new.queues = Some(queues.into());
             }
-            seen.queues = queues;
         }
-        seen.counts = counts;
-        seen.reads = seen.reads.wrapping_add(1);
-        Ok(versions)
+        *reads = reads.wrapping_add(1);
+        Ok(new)
     }
 }

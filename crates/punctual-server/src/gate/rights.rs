@@ -131,7 +131,7 @@ impl Caller {
     }
 
     /// Checks the role alone.
-    pub(super) fn has(&self, right: Right) -> Result<(), Refusal> {
+    pub(crate) fn has(&self, right: Right) -> Result<(), Refusal> {
         if right <= self.role.into() {
             return Ok(());
         }

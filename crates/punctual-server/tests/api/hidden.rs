@@ -1,5 +1,6 @@
 //! Tokens that must not see payloads.
 
+use axum::http::Method;
 use serde_json::{Value, json};
 
 use crate::site::{SECRET, Site};
@@ -87,6 +88,26 @@ async fn documents_are_refused_to_callers_without_payloads() {
         let answer = site.call(&site.tokens.blind, "doc", &op).await;
         assert!(answer.is(403, "forbidden"), "{op}: {answer:?}");
     }
+}
+
+#[tokio::test]
+async fn a_schedule_is_shown_without_its_payload() {
+    let site = Site::new().await;
+    for (method, path) in [
+        (Method::GET, "schedules"),
+        (Method::GET, "schedules/nightly"),
+        (Method::POST, "schedules/nightly/pause"),
+        (Method::POST, "schedules/nightly/resume"),
+    ] {
+        let seen = site.ask(&site.tokens.admin, method.clone(), path, None).await;
+        assert!(seen.status == 200 && seen.text.matches(SECRET).count() == 2, "{path}: {seen:?}");
+        let seen = site.ask(&site.tokens.blind, method, path, None).await;
+        assert!(seen.status == 200 && !seen.text.contains(SECRET), "{path}: {seen:?}");
+    }
+    let kept = site.ask(&site.tokens.admin, Method::GET, "schedules/nightly", None).await;
+    assert!(kept.text.contains(SECRET), "what is hidden is kept: {kept:?}");
+    let fired = site.ask(&site.tokens.blind, Method::POST, "schedules/nightly/fire", None).await;
+    assert!(fired.status == 201 && !fired.text.contains(SECRET), "{fired:?}");
 }
 
 #[tokio::test]

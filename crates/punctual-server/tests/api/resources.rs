@@ -202,7 +202,22 @@ async fn a_resource_has_no_other_methods() {
     let job = format!("jobs/{}", site.mail.waiting);
     let before = site.everything().await;
     let cancel = format!("{job}/cancel");
-    for path in ["jobs", &job, &cancel, "queues", "queues/mail", "queues/mail/pause", "upcoming"] {
+    for path in [
+        "jobs",
+        &job,
+        &cancel,
+        "queues",
+        "queues/mail",
+        "queues/mail/pause",
+        "queues/mail/purge",
+        "upcoming",
+        "schedules",
+        "schedules/nightly",
+        "schedules/nightly/fire",
+        "topics",
+        "topics/news",
+        "topics/news/publish",
+    ] {
         for method in ["GET", "POST", "PUT", "PATCH", "DELETE"] {
             let method: Method = method.parse().unwrap();
             if site.document.operation(&method, &format!("/api/v1/{path}")).is_some() {

@@ -24,6 +24,7 @@ fn of_resources(of: Jobs) -> Vec<Row> {
     let job = json!({"kind": "k", "queue": of.queue});
     vec![
         ("GET jobs/{id}", Value::Null, Read, Queue),
+        ("GET jobs/{id}?wait_ms=1", Value::Null, Read, Queue),
         ("GET queues/{name}", Value::Null, Read, Queue),
         ("POST jobs", job, Operate, Queue),
         ("PATCH jobs/{id}", json!({"run_at_ms": 5}), Operate, Queue),
@@ -38,6 +39,9 @@ fn of_resources(of: Jobs) -> Vec<Row> {
         ("POST queues/{name}/pause", Value::Null, Operate, Queue),
         ("POST queues/{name}/pause", json!({"by": "x", "reason": "y"}), Operate, Queue),
         ("POST queues/{name}/resume", Value::Null, Operate, Queue),
+        ("PATCH queues/{name}", json!({"max_jobs": 7}), Admin, Queue),
+        ("POST queues/{name}/purge", Value::Null, Admin, Queue),
+        ("POST queues/{name}/purge", json!({"limit": 1}), Admin, Queue),
     ]
 }
 
@@ -97,6 +101,31 @@ fn of_queue(of: Jobs) -> Vec<Row> {
     rows
 }
 
+/// The operations on resources of the whole store.
+fn of_names() -> Vec<Row> {
+    let schedule = json!({"ticks": {"every_ms": 3_600_000}, "job": {"kind": "k", "queue": "mail"}});
+    let job = json!({"kind": "k"});
+    let subscription = |queue: &str| json!({"queue": queue});
+    vec![
+        ("GET schedules", Value::Null, Read, Store),
+        ("GET schedules?after=a", Value::Null, Read, Store),
+        ("GET schedules/nightly", Value::Null, Read, Store),
+        ("PUT schedules/nightly", schedule.clone(), Admin, Store),
+        ("PUT schedules/new", schedule, Admin, Store),
+        ("DELETE schedules/nightly", Value::Null, Admin, Store),
+        ("POST schedules/nightly/pause", json!({"by": "x", "reason": "y"}), Admin, Store),
+        ("POST schedules/nightly/resume", Value::Null, Admin, Store),
+        ("POST schedules/nightly/fire", Value::Null, Operate, Store),
+        ("GET topics", Value::Null, Read, Store),
+        ("GET topics/news", Value::Null, Read, Store),
+        ("DELETE topics/news", Value::Null, Admin, Store),
+        ("POST topics/news/subscribe", subscription("sms"), Admin, Store),
+        ("POST topics/new/subscribe", subscription("mail"), Admin, Store),
+        ("POST topics/news/unsubscribe", subscription("mail"), Admin, Store),
+        ("POST topics/news/publish", job, Operate, Store),
+    ]
+}
+
 /// The calls on everything.
 fn of_store(of: Jobs, tokens: &Tokens) -> Vec<Row> {
     let mut rows = vec![
@@ -111,6 +140,9 @@ fn of_store(of: Jobs, tokens: &Tokens) -> Vec<Row> {
         ("queues", json!({}), Read, Store),
         ("GET jobs", Value::Null, Read, Store),
         ("GET jobs?filter=queue:mail&limit=10", Value::Null, Read, Store),
+        ("GET stats", Value::Null, Read, Store),
+        ("GET failures", Value::Null, Read, Store),
+        ("GET events", Value::Null, Read, Store),
         ("GET upcoming", Value::Null, Read, Store),
         ("GET upcoming?queue=mail&bucket_ms=1000&buckets=3", Value::Null, Read, Store),
         ("GET queues", Value::Null, Read, Store),
@@ -195,7 +227,7 @@ fn of_store(of: Jobs, tokens: &Tokens) -> Vec<Row> {
 
 /// All of them, for the queue `mail`. Sites are alike, so that the ids of one are those of another.
 fn rows(site: &Site) -> Vec<Row> {
-    of_queue(site.mail).into_iter().chain(of_store(site.mail, &site.tokens)).collect()
+    of_queue(site.mail).into_iter().chain(of_store(site.mail, &site.tokens)).chain(of_names()).collect()
 }
 
 /// Makes a call, or asks for a resource of these jobs.
@@ -327,9 +359,11 @@ async fn a_read_only_server_refuses_every_change() {
 async fn every_call_is_in_the_table_and_none_is_open() {
     let site = Site::new().await;
     let rows = rows(&site);
-    let operation = |call: &str| match call.split_once('?') {
-        Some((operation, _)) => operation.to_owned(),
-        None if call.contains(' ') => call.to_owned(),
+    let operation = |call: &str| match call.split_once(' ') {
+        Some((method, path)) => {
+            let path = format!("/api/v1/{}", path.split('?').next().unwrap());
+            site.document.operation(&method.parse().unwrap(), &path).unwrap()
+        }
         None => format!("POST {call}"),
     };
     let mut all: BTreeSet<String> = rows.iter().map(|row| operation(row.0)).collect();

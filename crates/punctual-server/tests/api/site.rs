@@ -8,6 +8,7 @@ use axum::{
     extract::ConnectInfo,
     http::{Method, Request, header::CONTENT_TYPE},
 };
+use futures_util::StreamExt as _;
 use punctual::{
     CancellationToken, Client, JobId, NewJob, Payload, Unique,
     job::Filter,
@@ -67,7 +68,7 @@ pub(crate) struct Site {
     pub(crate) sms: Jobs,
     pub(crate) tokens: Tokens,
     pub(crate) document: &'static Document,
-    router: Router,
+    pub(crate) router: Router,
 }
 
 /// The jobs of a queue.
@@ -134,6 +135,20 @@ impl Site {
         let (mail, sms) = (jobs(&t.client, "mail", 1).await, jobs(&t.client, "sms", 2).await);
         let doc = DocOp::Put { key: "note".into(), precondition: Precondition::Always, value: b"1".to_vec() };
         t.client.store().doc(&doc).await.unwrap();
+        // A paused schedule has no tick that would be one more job.
+        let schedule = json!({
+            "ticks": {"cron": "0 3 * * *", "tz": "Europe/Berlin", "misfire": "skip"},
+            "job": {
+                "kind": "k", "queue": "mail", "payload": json!({"password": SECRET}).to_string(),
+                "content_type": "application/json", "headers": {"cookie": SECRET},
+            },
+            "paused": {"since_ms": 5, "by": "ana", "reason": "moved"},
+        });
+        for (key, value) in [("schedule/nightly", schedule), ("topic/news", json!({"queues": ["mail"]}))] {
+            let value = value.to_string().into_bytes();
+            let doc = DocOp::Put { key: key.into(), precondition: Precondition::Always, value };
+            t.client.store().doc(&doc).await.unwrap();
+        }
         let lock = LockOp::Acquire { name: "l".into(), owner: 1, lease: std::time::Duration::from_mins(1) };
         t.client.store().tool(&ToolOp::Lock(lock)).await.unwrap();
         let act = BoardAct::Set { member: "ana".into(), score: 5, members_max: 10 };
@@ -179,9 +194,17 @@ impl Site {
         let content_type = answer.headers().get(CONTENT_TYPE).map(|value| value.to_str().unwrap().to_owned());
         let [etag, location] = ["etag", "location"]
             .map(|name| answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned()));
-        let bytes = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+        let is_stream = content_type.as_deref() == Some("text/event-stream");
+        let bytes = if is_stream {
+            // It has no end.
+            answer.into_body().into_data_stream().next().await.unwrap().unwrap()
+        } else {
+            to_bytes(answer.into_body(), usize::MAX).await.unwrap()
+        };
         let answer = Answer { status, etag, location, text: String::from_utf8(bytes.to_vec()).unwrap() };
-        if !is_of_api {
+        let is_lines = content_type.as_deref() == Some("application/x-ndjson");
+        if !is_of_api || is_stream || is_lines {
+            assert_eq!(status, if is_of_api { 200 } else { status });
             return answer;
         }
         if let Some(operation) = operation {

@@ -11,7 +11,7 @@ use axum::{
 };
 use futures_util::StreamExt as _;
 use punctual::{CancellationToken, Client};
-use punctual_server::{DashboardOptions, Server, dashboard};
+use punctual_server::{DashboardOptions, Server, dashboard, gate::Gate};
 use tower::ServiceExt as _;
 
 pub(crate) struct Site(Router);
@@ -23,6 +23,11 @@ impl Site {
     /// A server with its gate.
     pub(crate) fn new(client: &Client, stop: &CancellationToken) -> Self {
         Self(Server::new(client).router(stop))
+    }
+
+    /// A server with another gate.
+    pub(crate) fn with_gate(client: &Client, gate: Gate) -> Self {
+        Self(Server::new(client).gate(gate).router(&CancellationToken::new()))
     }
 
     /// A dashboard without a gate.
@@ -41,7 +46,11 @@ impl Site {
     }
 
     pub(crate) async fn listen(&self, token: Option<&str>) -> Stream {
-        let answer = self.send("/events", token).await;
+        self.listen_at("/events", token).await
+    }
+
+    pub(crate) async fn listen_at(&self, path: &str, token: Option<&str>) -> Stream {
+        let answer = self.send(path, token).await;
         assert_eq!(answer.status(), StatusCode::OK);
         assert_eq!(answer.headers()["content-type"], "text/event-stream");
         Stream(answer.into_body().into_data_stream())
@@ -56,7 +65,11 @@ impl Site {
     }
 
     pub(crate) async fn refused(&self, token: Option<&str>) -> (StatusCode, String) {
-        let answer = self.send("/events", token).await;
+        self.refused_at("/events", token).await
+    }
+
+    pub(crate) async fn refused_at(&self, path: &str, token: Option<&str>) -> (StatusCode, String) {
+        let answer = self.send(path, token).await;
         let status = answer.status();
         assert_ne!(status, StatusCode::OK);
         let bytes = to_bytes(answer.into_body(), 100_000).await.unwrap();
@@ -69,6 +82,17 @@ impl Stream {
     pub(crate) async fn next(&mut self) -> Option<String> {
         let piece = self.0.next().await?.unwrap();
         Some(String::from_utf8(piece.to_vec()).unwrap())
+    }
+
+    /// The name and the data of the next event of any name.
+    pub(crate) async fn named(&mut self) -> (String, String) {
+        loop {
+            let piece = self.next().await.expect("the stream ended");
+            if let Some((name, data)) = piece.strip_prefix("event: ").and_then(|it| it.split_once("\ndata: "))
+            {
+                return (name.to_owned(), data.trim_end().to_owned());
+            }
+        }
     }
 
     /// The data of the next change.

@@ -55,7 +55,7 @@ const KINDS: [Kind; 17] = [
         &["forbidden", "cross_site"],
         "The token does not allow the request, the server is read-only, or a page of another site sent the request.",
     ),
-    kind(404, "NotFound", &["not_found", "queue_unknown"], "There is no such job or queue."),
+    kind(404, "NotFound", &["not_found", "queue_unknown"], "There is no such job, queue, schedule or topic."),
     kind(408, "TimedOut", &["timed_out"], "The body did not arrive within 30 s."),
     kind(409, "Conflict", &["conflict"], "Two parts of the call, or two settings, contradict each other."),
     kind(
@@ -65,7 +65,7 @@ const KINDS: [Kind; 17] = [
         "The state of the job does not allow the action, another job holds its unique key, or jobs of its concurrency key or \
             group are in another shard.",
     ),
-    kind(412, "VersionMismatch", &["version_mismatch"], "The job does not have the version of If-Match."),
+    kind(412, "VersionMismatch", &["version_mismatch"], "It does not have the version of If-Match."),
     kind(413, "TooLarge", &["payload_too_large"], "The body, a payload or a result is over its limit."),
     kind(421, "HostNotAllowed", &["host_not_allowed"], "The Host header names another server."),
     kind(422, "Invalid", &["invalid"], "A field is wrong. Nothing was changed."),
@@ -151,7 +151,7 @@ pub(super) fn headers() -> Value {
             "schema": {"type": "integer", "minimum": 1},
         },
         "ETag": {
-            "description": "The version of the job, in quotes.",
+            "description": "The version, in quotes.",
             "required": true,
             "schema": {"type": "string"},
         },

@@ -39,7 +39,8 @@ fn name(description: &str) -> Value {
     json!({"type": "string", "minLength": 1, "maxLength": NAME_BYTES_MAX, "description": description})
 }
 
-fn new_job() -> Value {
+/// What a caller can say of a new job.
+fn chosen() -> Vec<Field> {
     let options = super::queue::options().into_iter().filter(|(name, _)| *name != "priority?");
     let fields = [
         ("kind", name("What the job is for.")),
@@ -89,10 +90,32 @@ fn new_job() -> Value {
         ),
         ("headers?", or_null(map(&json!({"type": "string"}), "Its headers, at most 8 KiB."))),
     ];
+    fields.into_iter().chain(options).collect()
+}
+
+/// The fields of a job that a schedule sets for each tick.
+const OF_TICKS: [&str; 8] = [
+    "id?",
+    "idempotency_key?",
+    "across_kinds?",
+    "run_at_ms?",
+    "delay_ms?",
+    "unique?",
+    "expires_at_ms?",
+    "expires_in_ms?",
+];
+
+/// The job of a schedule.
+pub(super) fn scheduled() -> Value {
+    let fields = chosen().into_iter().filter(|(name, _)| !OF_TICKS.contains(name));
+    closed("The job that each tick enqueues. Its payload must be text or JSON.", fields)
+}
+
+fn new_job() -> Value {
     let ignored = IGNORED.map(|name| (name, any("Ignored, so that a job that was read can be sent again.")));
     closed(
         "A new job. Give at most one of two fields that say the same.",
-        fields.into_iter().chain(options).chain(ignored),
+        chosen().into_iter().chain(ignored),
     )
 }
 
@@ -220,6 +243,24 @@ fn enqueued() -> Value {
     )
 }
 
+/// An answer for a line of a stream of jobs.
+fn line_answer() -> Value {
+    let line = || ("line", whole("The number of the line, from 1."));
+    let problem = || ("problem", of("Problem", "Why."));
+    one_of(
+        "An answer for each line, in order.",
+        [
+            json!({"description": "What became of the job of the line: as the results of the call enqueue, with its number.",
+                "type": "object", "required": ["line", "status"]}),
+            open("The line is no job that can be stored. The others go on.", [line(), problem()]),
+            open(
+                "The last answer of a stream that could not go on: no line from here on has an answer.",
+                [("from_line", whole("The number of the line.")), problem()],
+            ),
+        ],
+    )
+}
+
 pub(super) fn schemas() -> Schemas {
     let enqueue = [
         ("jobs", batch(&super::shape::reference("NewJob"), "The jobs.")),
@@ -234,6 +275,7 @@ pub(super) fn schemas() -> Schemas {
     ];
     vec![
         ("NewJob", new_job()),
+        ("ScheduledJob", scheduled()),
         ("Job", job()),
         ("Enqueued", enqueued()),
         ("Unique", unique()),
@@ -279,6 +321,7 @@ pub(super) fn schemas() -> Schemas {
                 ],
             ),
         ),
+        ("LineAnswer", line_answer()),
         ("EnqueueRequest", closed("Jobs to store, with 1 MiB of payloads in all.", enqueue)),
         (
             "EnqueueAnswer",

@@ -53,6 +53,27 @@ fn settings() -> Value {
     )
 }
 
+/// A change of some settings.
+fn change() -> Value {
+    let mut change = settings();
+    change["description"] = json!(
+        "The settings that change. null restores a default. The parts of group, groups and defaults change one by one, and \
+            null removes a group from groups. All others are replaced as a whole."
+    );
+    let fields = change["properties"].as_object_mut().into_iter().flatten();
+    for (name, schema) in fields {
+        *schema = match name.as_str() {
+            "groups" => map(&or_null(super::shape::reference("GroupLimits")), "Groups that change."),
+            _ => or_null(schema.take()),
+        };
+    }
+    if let Some(fields) = change["properties"].as_object_mut() {
+        fields.remove("paused");
+        fields.entry("groups").and_modify(|groups| *groups = or_null(groups.take()));
+    }
+    change
+}
+
 fn counts() -> Value {
     open(
         "The number of jobs by state.",
@@ -88,15 +109,21 @@ fn request() -> Value {
     closed("A step on a queue.", [("name", text("The queue.")), ("op", one_of("What to do.", steps))])
 }
 
+fn purged() -> Value {
+    open(
+        "What was deleted.",
+        [("deleted", whole("Jobs deleted.")), ("more", flag("Whether waiting jobs are left."))],
+    )
+}
+
 fn answer() -> Value {
-    let purged = [("deleted", whole("Jobs deleted.")), ("more", flag("Whether waiting jobs are left."))];
     one_of(
         "The answer of the queue.",
         [
             json!({"const": "unknown"}),
             tagged("info", of("QueueInfo", "The queue as it is now.")),
             tagged("conflict", of("QueueInfo", "The settings are not those that were read, but these.")),
-            tagged("purged", open("What was deleted.", purged)),
+            tagged("purged", purged()),
         ],
     )
 }
@@ -119,6 +146,18 @@ pub(super) fn schemas() -> Schemas {
             ),
         ),
         ("QueueSettings", settings()),
+        ("ChangeQueueRequest", change()),
+        (
+            "PurgeQueueRequest",
+            closed(
+                "A purge.",
+                [(
+                    "limit?",
+                    or_null(within(1, BATCH_MAX as u64, "The most jobs to delete (default: 1,000).")),
+                )],
+            ),
+        ),
+        ("PurgeQueueAnswer", purged()),
         ("Counts", counts()),
         (
             "Pause",
@@ -132,9 +171,9 @@ pub(super) fn schemas() -> Schemas {
             ),
         ),
         (
-            "PauseQueueRequest",
+            "PauseRequest",
             closed(
-                "A pause.",
+                "A pause of a queue or schedule.",
                 [
                     ("by?", or_null(text("The name of the person or program (default: that of the token)."))),
                     ("reason?", or_null(text("The reason."))),

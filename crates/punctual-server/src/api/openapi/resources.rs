@@ -1,12 +1,18 @@
-//! Jobs and queues by their address.
+//! Jobs, queues, schedules and topics by their address.
+
+mod schedules;
+mod topics;
 
 use punctual::limits::{BATCH_MAX, BUCKETS_MAX};
 use serde_json::{Map, Value, json};
 
 use super::{
     answers,
-    shape::{reference, text, within},
+    shape::{reference, text, whole, within},
 };
+
+/// The type of lines. The schema is that of a line.
+const LINES: &str = "application/x-ndjson";
 
 /// An operation on a resource.
 struct Operation {
@@ -20,6 +26,30 @@ struct Operation {
     request: Option<&'static str>,
     /// What it answers if all is well.
     answers: Map<String, Value>,
+}
+
+/// An operation that answers with one schema, with status 200.
+const fn plain(
+    path: &'static str,
+    method: &'static str,
+    name: &'static str,
+    summary: &'static str,
+    answers: Map<String, Value>,
+) -> Operation {
+    Operation { path, method, name, summary, parameters: Vec::new(), request: None, answers }
+}
+
+/// The same, with a body, and a version in `If-Match`.
+fn change(operation: Operation, request: Option<&'static str>) -> Operation {
+    let version = "The version that it must have, in quotes: its ETag (default: any).";
+    let mut answers = operation.answers;
+    answers.extend(answers::named(&["VersionMismatch"]));
+    Operation {
+        request,
+        answers,
+        parameters: vec![parameter("header", "If-Match", text(version))],
+        ..operation
+    }
 }
 
 fn parameter(place: &str, name: &str, schema: Value) -> Value {
@@ -47,7 +77,8 @@ fn one(schema: &str, headers: &[&str]) -> Map<String, Value> {
     [("200".to_owned(), answer(&reference(schema), headers))].into_iter().collect()
 }
 
-fn of_jobs() -> Vec<Operation> {
+/// The answers of an operation that stores a job.
+fn stored() -> Map<String, Value> {
     let of_status = |statuses: &[&str]| {
         let status = json!({"properties": {"status": {"enum": statuses}}});
         json!({"allOf": [reference("Enqueued"), status]})
@@ -56,16 +87,31 @@ fn of_jobs() -> Vec<Operation> {
         ("200".to_owned(), answer(&of_status(&["duplicate", "replaced", "rescheduled"]), &[])),
         ("201".to_owned(), answer(&of_status(&["inserted"]), &["ETag", "Location"])),
     ];
+    enqueued.into_iter().collect()
+}
+
+/// The same, also of an operation whose body can be lines.
+fn stored_or_lines() -> Map<String, Value> {
+    let mut answers = stored();
+    answers["200"]["content"][LINES] = json!({"schema": reference("LineAnswer")});
+    answers
+}
+
+fn idempotency_key() -> Value {
     let key = "A key for safe repeats, 1 to 1,024 bytes: the same as idempotency_key in the body.";
+    parameter("header", "Idempotency-Key", text(key))
+}
+
+fn of_jobs() -> Vec<Operation> {
     vec![
         Operation {
             path: "/jobs",
             method: "post",
             name: "enqueueJob",
-            summary: "Stores a job",
-            parameters: vec![parameter("header", "Idempotency-Key", text(key))],
+            summary: "Stores a job, or jobs as lines",
+            parameters: vec![idempotency_key()],
             request: Some("NewJob"),
-            answers: enqueued.into_iter().collect(),
+            answers: stored_or_lines(),
         },
         Operation {
             path: "/jobs",
@@ -84,8 +130,13 @@ fn of_jobs() -> Vec<Operation> {
             path: "/jobs/{id}",
             method: "get",
             name: "job",
-            summary: "Returns a job",
-            parameters: Vec::new(),
+            summary: "Returns a job, also after a wait for its end",
+            parameters: vec![query(
+                "wait_ms",
+                whole(
+                    "The longest wait for its end (default: 0). The server answers after 25 s at the latest.",
+                ),
+            )],
             request: None,
             answers: one("Job", &["ETag"]),
         },
@@ -131,7 +182,30 @@ fn of_actions() -> Vec<Operation> {
     ]
 }
 
+/// A stream of events. A schema cannot say what is in it.
+fn events() -> Value {
+    let description = "Server-sent events until the server stops or the token is revoked. The data of `counts` is as that of \
+        the call count, and comes at once and at most once a second when it changed. The data of `queues` is as that of the call \
+        queues.";
+    json!({"description": description, "content": {"text/event-stream": {"schema": text("Events.")}}})
+}
+
+fn of_store() -> Vec<Operation> {
+    vec![
+        plain("/stats", "get", "stats", "Returns the figures of the overview", one("StatsAnswer", &[])),
+        plain(
+            "/events",
+            "get",
+            "events",
+            "Streams the number of jobs by state, and the names of queues",
+            [("200".to_owned(), events())].into_iter().collect(),
+        ),
+        plain("/failures", "get", "failures", "Returns groups of failed jobs", one("FailuresAnswer", &[])),
+    ]
+}
+
 fn of_queues() -> Vec<Operation> {
+    let queue = || one("QueueInfo", &["ETag"]);
     let buckets = within(1, BUCKETS_MAX as u64, "The number of buckets from now on (default: 96).");
     vec![
         Operation {
@@ -143,32 +217,25 @@ fn of_queues() -> Vec<Operation> {
             request: None,
             answers: one("QueuesAnswer", &[]),
         },
+        plain("/queues/{name}", "get", "showQueue", "Returns a queue", queue()),
+        change(
+            plain("/queues/{name}", "patch", "changeQueue", "Changes some settings of a queue", queue()),
+            Some("ChangeQueueRequest"),
+        ),
         Operation {
-            path: "/queues/{name}",
-            method: "get",
-            name: "showQueue",
-            summary: "Returns a queue",
-            parameters: Vec::new(),
-            request: None,
-            answers: one("QueueInfo", &[]),
+            request: Some("PauseRequest"),
+            ..plain("/queues/{name}/pause", "post", "pauseQueue", "Pauses a queue", queue())
         },
+        plain("/queues/{name}/resume", "post", "resumeQueue", "Ends the pause of a queue", queue()),
         Operation {
-            path: "/queues/{name}/pause",
-            method: "post",
-            name: "pauseQueue",
-            summary: "Pauses a queue",
-            parameters: Vec::new(),
-            request: Some("PauseQueueRequest"),
-            answers: one("QueueInfo", &[]),
-        },
-        Operation {
-            path: "/queues/{name}/resume",
-            method: "post",
-            name: "resumeQueue",
-            summary: "Ends the pause of a queue",
-            parameters: Vec::new(),
-            request: None,
-            answers: one("QueueInfo", &[]),
+            request: Some("PurgeQueueRequest"),
+            ..plain(
+                "/queues/{name}/purge",
+                "post",
+                "purgeQueue",
+                "Deletes waiting jobs of a queue",
+                one("PurgeQueueAnswer", &[]),
+            )
         },
         Operation {
             path: "/upcoming",
@@ -188,7 +255,9 @@ fn of_queues() -> Vec<Operation> {
 
 /// Returns the operations, each with its path and its method.
 pub(super) fn operations() -> impl Iterator<Item = (String, &'static str, Value)> {
-    of_jobs().into_iter().chain(of_actions()).chain(of_queues()).map(|operation| {
+    let all =
+        [of_jobs(), of_actions(), of_queues(), of_store(), schedules::operations(), topics::operations()];
+    all.into_iter().flatten().map(|operation| {
         let (path, method) = (operation.path.to_owned(), operation.method);
         (path, method, described(operation))
     })
@@ -210,9 +279,12 @@ fn described(operation: Operation) -> Value {
         "responses": responses,
     });
     if let Some(request) = request {
-        let content = json!({"application/json": {"schema": reference(request)}});
-        // An empty body means {}, which a job or a change cannot be.
-        let is_required = !path.contains('}') || method == "patch";
+        let mut content = json!({"application/json": {"schema": reference(request)}});
+        if name == "enqueueJob" {
+            content[LINES] = json!({"schema": reference(request)});
+        }
+        // An empty body means {}, which some bodies cannot be.
+        let is_required = !matches!(request, "PauseRequest" | "CancelJobRequest" | "PurgeQueueRequest");
         described["requestBody"] = json!({"required": is_required, "content": content});
     }
     described

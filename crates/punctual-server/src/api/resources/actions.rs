@@ -14,14 +14,11 @@ use punctual::{
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::headers;
+use super::{ATTEMPTS, headers};
 use crate::{
     api::{Api, Problem, Scope, calls, json},
     gate::Right,
 };
-
-/// Most attempts at a job that moves on while it is acted on.
-const ATTEMPTS: usize = 8;
 
 /// Does an action on a job, if it is in a queue of the caller, and has the version of `If-Match`.
 pub(super) async fn act(
@@ -38,8 +35,8 @@ pub(super) async fn act(
     for _ in 0..ATTEMPTS {
         let job = scope.job(api.client.get(id).await?).ok_or_else(not_found)?;
         scope.in_queues(Right::Operate, [job.queue.as_str()])?;
-        if versions.as_ref().is_some_and(|versions| !versions.contains(&job.version)) {
-            return Err(mismatch(job.version));
+        if let Some(versions) = &versions {
+            headers::allowed("job", versions, Some(job.version))?;
         }
         // It is still as it was when the store refused the action, so it is not the guard that was refused.
         if refused == Some((job.state, job.version)) {
@@ -86,12 +83,6 @@ fn wrong_state(state: State, action: &Action) -> Problem {
     };
     let detail = format!("the job is {state}, and the action is for jobs that are {of}");
     conflict("wrong_state", detail).with_hint(hint)
-}
-
-fn mismatch(version: u64) -> Problem {
-    let detail = format!("the job has the version {version}, which If-Match does not allow");
-    Problem::new(StatusCode::PRECONDITION_FAILED, "version_mismatch", detail)
-        .with_hint("read the job again, and decide anew")
 }
 
 /// The body of a cancel.

@@ -2,10 +2,18 @@
 
 use axum::http::Uri;
 use punctual::{Error, store::wire};
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use crate::api::Problem;
+
+/// Where a page of names starts.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct After {
+    /// The name after which to continue.
+    pub(super) after: Option<String>,
+}
 
 /// Reads the query. `numbers` are its whole numbers, and what they are if they are not given. All other fields are text.
 pub(super) fn read<T: DeserializeOwned>(uri: &Uri, numbers: &[(&str, u64)]) -> Result<T, Problem> {

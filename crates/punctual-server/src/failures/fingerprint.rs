@@ -7,11 +7,11 @@ const HEX_MIN: usize = 8;
 
 /// The part of an error that is the same each time it occurs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Fingerprint {
+pub(crate) struct Fingerprint {
     /// The text with what differs replaced.
-    pub(super) text: String,
+    pub(crate) text: String,
     /// The longest part that was not replaced. Each error of this fingerprint contains it.
-    pub(super) literal: String,
+    pub(crate) literal: String,
 }
 
 impl Fingerprint {
