@@ -203,7 +203,8 @@ fn duration_text(length: Duration) -> String {
     let (mut rest, mut text) = (u64::try_from(length.as_millis()).unwrap_or(u64::MAX), String::new());
     for (unit, ms) in UNITS {
         if ms <= rest {
-            text += &format!("{}{unit}", rest / ms);
+            text.push_str(&(rest / ms).to_string());
+            text.push_str(unit);
             rest %= ms;
         }
     }
