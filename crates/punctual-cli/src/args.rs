@@ -45,6 +45,7 @@ use crate::{
         upcoming::Upcoming,
         why::Why,
         work::Work,
+        worker::Worker,
     },
     config,
     errors::{Failure, Result},
@@ -336,6 +337,9 @@ pub(crate) enum Command {
     Upcoming(Upcoming),
     /// Run a command for each job.
     Work(Work),
+    /// List the running workers, and make them quiet, resume or stop.
+    #[command(subcommand, alias = "workers")]
+    Worker(Worker),
     /// Send due jobs to RabbitMQ, NATS, a Redis stream or a webhook.
     #[cfg(feature = "forward")]
     Forward(Forward),
@@ -433,6 +437,7 @@ impl Command {
             Self::Queue(queue) => queue.only_looks(),
             Self::Cron(cron) => cron.only_looks(),
             Self::Topic(topic) => topic.only_looks(),
+            Self::Worker(worker) => worker.only_looks(),
             #[cfg(feature = "serve")]
             Self::Token(token) => token.only_looks(),
             Self::Board(board) => board.only_looks(),

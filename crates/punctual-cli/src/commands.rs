@@ -39,6 +39,7 @@ pub(crate) mod upcoming;
 pub(crate) mod watch;
 pub(crate) mod why;
 pub(crate) mod work;
+pub(crate) mod worker;
 
 use std::{
     error::Error as _,
@@ -173,6 +174,7 @@ async fn dispatch(session: &mut Session, command: &Command) -> Result {
         Command::Top(args) => top::run(session, args).await,
         Command::Upcoming(args) => upcoming::run(session, args).await,
         Command::Work(args) => work::run(session, args).await,
+        Command::Worker(args) => worker::run(session, args).await,
         #[cfg(feature = "import")]
         Command::Import(args) => import::run(session, args).await,
         #[cfg(not(feature = "import"))]

@@ -16,7 +16,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use punctual::{Client, Ctx, JobRecord, Outcome, Result, limits::SNOOZE_MIN, worker::Stop};
+use punctual::{
+    Client, Ctx, JobRecord, Outcome, Result,
+    limits::SNOOZE_MIN,
+    worker::{Forwarding, Stop},
+};
 use tokio::time::timeout;
 
 use crate::{
@@ -35,6 +39,8 @@ const AWAY_SNOOZE: Duration = Duration::from_secs(5);
 const SNOOZE_DOUBLINGS: u32 = 4;
 /// How often other jobs can succeed between the tries of a job before it counts as refused.
 const OVERTAKEN_MAX: u32 = 5;
+/// Characters of the last error in a report.
+const ERROR_CHARS: usize = 200;
 
 /// Forwards the jobs of a worker to another system.
 ///
@@ -50,7 +56,7 @@ const OVERTAKEN_MAX: u32 = 5;
 /// let client = Client::connect("sqlite:app.db").await?;
 /// let forwarder = Forwarder::to("amqp://guest:guest@localhost/%2f?exchange=jobs&routing_key={kind}")?;
 /// forwarder.check().await?;
-/// Worker::new(&client).queue("mail").slots(256).handle_raw(forwarder.handler()).run().await?;
+/// Worker::new(&client).queue("mail").slots(256).forwarding(forwarder.report()).handle_raw(forwarder.handler()).run().await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -126,6 +132,20 @@ impl Forwarder {
     /// Returns the counts so far.
     pub fn counts(&self) -> Counts {
         self.inner.tally.counts()
+    }
+
+    /// Returns what lists of workers show of this forwarder, for
+    /// [`Worker::forwarding`](punctual::Worker::forwarding).
+    pub fn report(&self) -> impl Fn() -> Forwarding + Send + Sync + 'static {
+        let inner = Arc::clone(&self.inner);
+        move || {
+            let Counts { forwarded, refused, again, trouble, .. } = inner.tally.counts();
+            let mut report = Forwarding::default();
+            report.to.clone_from(&inner.shown);
+            (report.sent, report.failed) = (forwarded, refused + again);
+            report.error = trouble.map(|error| error.chars().take(ERROR_CHARS).collect());
+            report
+        }
     }
 
     /// Returns the address without its secrets, for people.

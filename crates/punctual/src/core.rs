@@ -16,6 +16,7 @@ pub mod limits;
 pub(crate) mod notes;
 pub(crate) mod outcome;
 pub(crate) mod rate;
+pub(crate) mod registration;
 #[cfg(feature = "cron")]
 pub(crate) mod schedule;
 pub(crate) mod suggest;

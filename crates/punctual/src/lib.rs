@@ -75,7 +75,9 @@ pub mod job {
 /// ```
 pub mod client {
     pub use crate::runtime::{
-        client::{ActProgress, AuditReport, Cancelled, Enqueue, EnqueueMany, Merge, QueueHandle, Spec},
+        client::{
+            ActProgress, AuditReport, Cancelled, Enqueue, EnqueueMany, Merge, QueueHandle, Spec, WorkerPage,
+        },
         metrics::{Counted, Durations, KindCounted, Metrics, QueueCounted},
     };
 }
@@ -104,7 +106,10 @@ pub mod client {
 /// ```
 pub mod worker {
     pub use crate::{
-        core::outcome::IntoOutcome,
+        core::{
+            outcome::IntoOutcome,
+            registration::{Forwarding, ServedQueue, WorkerInfo, WorkerOrder, WorkerState},
+        },
         runtime::{
             handler::{Call, Handler, Stop},
             middleware::{Middleware, Next},

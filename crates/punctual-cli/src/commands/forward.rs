@@ -267,6 +267,7 @@ impl Route {
             .shutdown_grace(grace)
             .serve_topics(start.is_first())
             .health(health)
+            .forwarding(forwarder.report())
             .handle_raw(forwarder.handler());
         Ok(worker.run_until(shutdown.clone()).await?)
     }

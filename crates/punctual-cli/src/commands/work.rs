@@ -17,7 +17,7 @@ use std::{convert::Infallible, io::Write as _, str::FromStr, time::Duration};
 use punctual::{
     Ctx, JobRecord, Worker,
     job::parse_duration,
-    worker::{Shutdown, WorkReport},
+    worker::{LiveReport, Shutdown, WorkReport},
 };
 use serde::Serialize;
 use tokio::time::timeout;
@@ -154,10 +154,10 @@ pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
     for (queue, slots) in &args.queue_slots {
         worker = worker.queue_slots(queue, *slots);
     }
-    let (shutdown, requests) = (Shutdown::default(), Requests::listen()?);
+    let (shutdown, requests, live) = (Shutdown::default(), Requests::listen()?, worker.live());
     let report = tokio::select! {
         report = worker.run_until(shutdown.clone()) => report?,
-        never = end(requests, &shutdown, &runner, args) => match never {},
+        never = end(requests, &live, &shutdown, &runner, args) => match never {},
     };
     if session.format.is_json() {
         json(&mut session.out, &Report::from(&report))?;
@@ -168,11 +168,20 @@ pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
     Ok(())
 }
 
-/// Turns signals into a shutdown. After the first, commands may finish within the grace period. After that, or at the second signal,
+/// Turns signals into a shutdown. After the first, or an order to stop, commands may finish within the grace period. After that, or at the second signal,
 /// they are ended, and their jobs are released when all of their processes are gone.
 #[cfg(unix)]
-async fn end(mut requests: Requests, shutdown: &Shutdown, runner: &Runner, args: &Work) -> Infallible {
-    requests.next().await;
+async fn end(
+    mut requests: Requests,
+    live: &LiveReport,
+    shutdown: &Shutdown,
+    runner: &Runner,
+    args: &Work,
+) -> Infallible {
+    tokio::select! {
+        _ = requests.next() => {}
+        () = live.stopping() => {}
+    }
     shutdown.graceful.cancel();
     tokio::select! {
         _ = requests.next() => {}

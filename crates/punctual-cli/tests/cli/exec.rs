@@ -26,7 +26,7 @@ impl Worker {
     }
 
     /// Hears what it says.
-    fn said(mut self) -> Said {
+    pub(crate) fn said(mut self) -> Said {
         said(self.0.take().unwrap())
     }
 }

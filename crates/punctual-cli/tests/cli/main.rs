@@ -49,3 +49,5 @@ mod topic;
 mod versions;
 #[cfg(unix)]
 mod work;
+#[cfg(unix)]
+mod worker;

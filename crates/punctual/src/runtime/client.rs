@@ -13,6 +13,7 @@ mod queue;
 #[cfg(feature = "cron")]
 pub(crate) mod schedule;
 mod topic;
+mod workers;
 
 use std::{
     fmt,
@@ -27,6 +28,7 @@ pub use queue::QueueHandle;
 #[cfg(feature = "cron")]
 pub use schedule::{NamedSchedule, ScheduleHandle, SchedulePage};
 pub use topic::{Publish, Topic, TopicHandle, TopicPage};
+pub use workers::WorkerPage;
 
 use crate::{
     core::{

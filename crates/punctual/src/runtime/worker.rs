@@ -14,6 +14,7 @@ mod leases;
 pub(crate) mod precise_timer;
 mod publication;
 pub(crate) mod queues;
+mod registration;
 pub(crate) mod report;
 pub(crate) mod run;
 mod run_loop;
@@ -64,6 +65,7 @@ use crate::{
         error::{Error, ErrorKind, Result},
         job::{Job, JobRecord, check_lease, check_name},
         outcome::IntoOutcome,
+        registration::{Forwarding, WRITE_EVERY},
     },
     runtime::{
         client::Client,
@@ -265,6 +267,29 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
+    /// Sets whether the worker registers itself in the store (default: yes).
+    ///
+    /// A registered worker is listed by [`Client::workers`], and can be ordered to stop. It writes a small document at
+    /// its start and every 15 s. Turn it off where an idle worker must send or write nothing at all.
+    pub fn register(mut self, register: bool) -> Self {
+        self.config.registers = register.then_some(WRITE_EVERY);
+        self
+    }
+
+    /// Sets how often it registers itself, for tests.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    pub fn register_every(mut self, every: Duration) -> Self {
+        self.config.registers = Some(every);
+        self
+    }
+
+    /// Registers the worker as a forwarder. `report` returns what it did so far, and is called every 15 s.
+    pub fn forwarding(mut self, report: impl Fn() -> Forwarding + Send + Sync + 'static) -> Self {
+        self.config.forwarding = Some(Arc::new(report));
+        self
+    }
+
     /// Sets a schedule when the worker starts, as [`ScheduleHandle::set`](crate::schedule::ScheduleHandle::set) does.
     ///
     /// The schedule is stored and outlives this worker. Any number of workers can set it. It is set while the first
@@ -373,10 +398,12 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// As [`Worker::run`].
     pub async fn run_until(self, shutdown: impl Into<Shutdown>) -> Result<WorkReport> {
         // Wakes callers that wait for the start, also if the worker has already ended.
-        let _ended = self.config.live.start().clone().drop_guard();
+        let _ended =
+            [self.config.live.start(), self.config.live.stop()].map(|wakes| wakes.clone().drop_guard());
         let mut setup = self.build()?;
         let Shutdown { graceful, now } = shutdown.into();
-        let shutdown = Shutdown { graceful, now: now.child_token() };
+        // An order stops this worker only, and the caller's token can be that of several.
+        let shutdown = Shutdown { graceful: graceful.child_token(), now: now.child_token() };
         // Dropped with this future, and after the end of the loop. Neither health nor loop may outlive it.
         let ends = shutdown.now.clone().drop_guard();
         let health = std::mem::take(&mut setup.config.health);
@@ -386,7 +413,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
             health.report_until(shutdown.now.clone()).await?;
         }
 
-        let (queues, kinds) = (setup.queues.names().join(", "), setup.config.handlers.kinds());
+        let (queues, kinds) = (setup.queues.names().join(", "), setup.config.handlers.kinds().join(", "));
         tracing::info!(target: "punctual", worker = setup.config.name, queues, kinds, slots = setup.config.slots,
             store = %setup.client.store().url(), "started");
 
@@ -486,6 +513,15 @@ fn queues_of(queues: Vec<(String, Option<u32>)>) -> Result<Queues> {
 /// Returns `host/pid`, with a number from the second worker of the process on.
 fn default_name() -> String {
     static MADE: AtomicU64 = AtomicU64::new(0);
+    let name = format!("{}/{}", host(), std::process::id());
+    match MADE.fetch_add(1, Ordering::Relaxed) {
+        0 => name,
+        before => format!("{name}/{}", before + 1),
+    }
+}
+
+/// Returns the name of the machine, at most 64 characters.
+fn host() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
         .or_else(|_| std::env::var("HOSTNAME"))
         .or_else(|_| std::env::var("COMPUTERNAME"))
@@ -494,9 +530,5 @@ fn default_name() -> String {
         "" => "worker",
         host => host,
     };
-    let name = format!("{}/{}", host.chars().take(64).collect::<String>(), std::process::id());
-    match MADE.fetch_add(1, Ordering::Relaxed) {
-        0 => name,
-        before => format!("{name}/{}", before + 1),
-    }
+    host.chars().take(64).collect()
 }

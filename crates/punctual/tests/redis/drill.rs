@@ -58,6 +58,8 @@ pub(crate) struct Drill {
     /// The last job that somebody made.
     made: Arc<AtomicU32>,
     files: u32,
+    /// Whether its workers register themselves.
+    pub(crate) registers: bool,
     working: CancellationToken,
     producing: CancellationToken,
     workers: Vec<JoinHandle<Result<WorkReport>>>,
@@ -95,6 +97,7 @@ impl Drill {
             begun: monotonic_ns(),
             made: Arc::default(),
             files: 0,
+            registers: true,
             working: CancellationToken::new(),
             producing: CancellationToken::new(),
             workers: Vec::new(),
@@ -117,6 +120,7 @@ impl Drill {
                 .name(recorder.proc())
                 .queue(QUEUE)
                 .slots(SLOTS)
+                .register(self.registers)
                 .lease(self.lease)
                 .handle_raw(move |job: JobRecord, ctx: Ctx| {
                     let recorder = Arc::clone(&recorder);

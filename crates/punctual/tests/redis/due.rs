@@ -63,7 +63,8 @@ impl Fleet {
                 counted.fetch_add(1, Ordering::Relaxed);
                 async {}
             };
-            let worker = Worker::new(&Client::new(open(url).await)).queue("mail").handle_raw(handle);
+            let worker = Worker::new(&Client::new(open(url).await)).queue("mail").register(false);
+            let worker = worker.handle_raw(handle);
             working.push(tokio::spawn(worker.run_until(end.clone())));
         }
         let client = Client::new(open(url).await);

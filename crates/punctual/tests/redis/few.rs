@@ -57,7 +57,7 @@ async fn scripts(shards: u16) -> u64 {
         counted.fetch_add(1, Ordering::Relaxed);
         async {}
     };
-    let worker = Worker::new(&Client::new(open(&url).await)).queue("mail").handle_raw(handle);
+    let worker = Worker::new(&Client::new(open(&url).await)).queue("mail").register(false).handle_raw(handle);
     let working = tokio::spawn(worker.run_until(end.clone()));
     let client = Client::new(store);
     let push = async || {

@@ -29,6 +29,7 @@ mod network;
 mod notification;
 mod opening;
 mod refusal;
+mod registration;
 mod scratch;
 mod shards;
 mod size;

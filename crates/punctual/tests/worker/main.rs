@@ -13,6 +13,8 @@ mod lease;
 mod log;
 mod notes;
 mod outcome;
+#[cfg(feature = "sqlite")]
+mod registration;
 mod shutdown;
 mod topic;
 mod upkeep;

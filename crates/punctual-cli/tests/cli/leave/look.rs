@@ -7,11 +7,16 @@ use std::{
     time::Duration,
 };
 
-use punctual::{Client, Ctx, JobRecord, Outcome, State, Worker, job::Filter, limits::BATCH_MAX, store::List};
+use punctual::{
+    Client, Ctx, JobRecord, Outcome, State, Worker,
+    job::Filter,
+    limits::BATCH_MAX,
+    store::{DocOp, List, Precondition},
+};
 use punctual_server::token::{self, NewToken, RANDOM_BYTES, Role};
 use tempfile::TempDir;
 
-use super::table::{BULK, DEAD, DUE, FAR_AT, ROWS, TOKEN};
+use super::table::{BULK, DEAD, DUE, FAR_AT, ROWS, TOKEN, WORKER};
 use crate::fixture::Cli;
 
 /// Jobs of the store that every run begins with.
@@ -53,6 +58,11 @@ impl Store {
             random[..4].copy_from_slice(&0x00c0_ffee_u32.to_be_bytes());
             let made = token::make(&client, &NewToken::new("ana", Role::Admin), random).await.unwrap();
             assert_eq!(made.token.id, TOKEN);
+            let now = client.store().now().await.unwrap().as_ms();
+            let value = format!(r#"{{"name":"here","seen_ms":{now},"slots":1}}"#).into_bytes();
+            let key = format!("worker/{WORKER}");
+            let put = DocOp::Put { key, precondition: Precondition::Always, value };
+            client.store().doc(&put).await.unwrap();
             let lock = client.lock("held").lease(Duration::from_hours(1));
             std::mem::forget(lock.try_acquire().await.unwrap().unwrap());
         });
@@ -139,6 +149,8 @@ impl Look {
             for token in token::list(&client).await.unwrap().tokens {
                 lines.push(format!("token {} {}", token.name, token.role));
             }
+            let order = client.worker(WORKER).await.unwrap().and_then(|worker| worker.order);
+            lines.push(format!("worker {order:?}"));
             lines.push(format!("board {:?}", client.leaderboard("scores").top(10).await.unwrap()));
             let locks = client.locks(10).await.unwrap().0;
             let locks: BTreeSet<String> = locks.into_iter().map(|held| held.name).collect();

@@ -77,6 +77,8 @@ pub(crate) const DEAD: &str = "019dd2f1-6a3b-7c44-8d21-0b3d5c1e9f04";
 const NEW: &str = "019dd2f1-6a3b-7c44-8d21-0b3d5c1e9f05";
 /// The token of that store.
 pub(crate) const TOKEN: &str = "00c0ffee";
+/// The worker of that store.
+pub(crate) const WORKER: &str = "00000000c0ffee00";
 /// Names of that store.
 pub(crate) const FAR_AT: &str = "2090-01-01T00:00Z";
 pub(crate) const BULK: &str = "bulk";
@@ -198,4 +200,8 @@ pub(crate) static ROWS: &[Row] = &[
     looks("why", &["why", FAR]),
     does("work", &["work", "--exec", RAN, "-q", BULK, "--slots", "3", "--kill-after", "100ms", "--json", "-v"]).until_asked(a_job_ran),
     does("work", &["work", "--exec", "echo > ran; exec sleep 600", "-q", BULK, "--slots", "1", "--grace", "50ms", "--kill-after", "100ms", "--json", "-v"]).until_asked(a_job_ran),
+    looks("worker ls", &["worker", "ls"]),
+    does("worker quiet", &["worker", "quiet", WORKER]),
+    does("worker resume", &["worker", "resume", "here"]),
+    does("worker stop", &["worker", "stop", WORKER, "-o", "ids"]),
 ];

@@ -1,6 +1,6 @@
 //! The configuration of a worker: one field per option.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     dead_hook::OnDead, handlers::Handlers, health::Health, publication, queues::Queues, report::LiveReport,
@@ -8,7 +8,10 @@ use super::{
 };
 #[cfg(feature = "cron")]
 use crate::core::schedule::Schedule;
-use crate::runtime::client::Client;
+use crate::{
+    core::registration::{Forwarding, WRITE_EVERY},
+    runtime::client::Client,
+};
 
 /// Slots (default).
 const SLOTS_DEFAULT: usize = 50;
@@ -38,6 +41,10 @@ pub(crate) struct Config {
     pub(crate) shares_health: bool,
     /// Whether it also distributes publications.
     pub(crate) serves_topics: bool,
+    /// How often it registers itself in the store; `None` means never.
+    pub(crate) registers: Option<Duration>,
+    /// Reports what it forwards; `None` if it is no forwarder.
+    pub(crate) forwarding: Option<Arc<dyn Fn() -> Forwarding + Send + Sync>>,
     pub(crate) live: LiveReport,
     #[cfg(feature = "cron")]
     pub(crate) schedules: Vec<(String, Schedule)>,
@@ -58,6 +65,8 @@ impl Config {
             health: Health::default(),
             shares_health: false,
             serves_topics: true,
+            registers: Some(WRITE_EVERY),
+            forwarding: None,
             live: LiveReport::default(),
             #[cfg(feature = "cron")]
             schedules: Vec::new(),

@@ -95,12 +95,12 @@ impl Handlers {
         self.raw.is_some()
     }
 
-    /// Lists the kinds that have handlers, for people.
-    pub(crate) fn kinds(&self) -> String {
+    /// Returns the kinds that have handlers, sorted. `*` stands for all other kinds.
+    pub(crate) fn kinds(&self) -> Vec<&'static str> {
         let mut kinds: Vec<&str> =
             self.by_kind.keys().copied().chain(self.raw.as_ref().map(|_| "*")).collect();
         kinds.sort_unstable();
-        kinds.join(", ")
+        kinds
     }
 
     pub(crate) fn is_empty(&self) -> bool {

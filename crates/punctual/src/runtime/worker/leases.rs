@@ -26,7 +26,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::suspects::Suspects;
+use super::{registration::Quiet, suspects::Suspects};
 use crate::{
     core::{
         error::Result,
@@ -86,6 +86,8 @@ pub(crate) struct Runs {
     executing_in: RefCell<HashMap<String, usize>>,
     /// The suspects of this loop and the other loops of the process.
     pub(crate) suspects: Rc<Suspects>,
+    /// Whether these loops reserve no jobs, by an order.
+    pub(crate) quiet: Rc<Quiet>,
     /// When leases are extended next; `None` if there are none.
     beat_at: Cell<Option<Instant>>,
     /// Notified when the next heartbeat is brought forward.
@@ -110,8 +112,8 @@ impl Runs {
 
     /// Makes a set for a second loop on the same thread.
     pub(crate) fn beside(&self) -> Self {
-        let suspects = Rc::clone(&self.suspects);
-        Self { suspects, cancel_grace: self.cancel_grace, ..Self::default() }
+        let (suspects, quiet) = (Rc::clone(&self.suspects), Rc::clone(&self.quiet));
+        Self { suspects, quiet, cancel_grace: self.cancel_grace, ..Self::default() }
     }
 
     /// Adds a run.

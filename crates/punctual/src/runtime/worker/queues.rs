@@ -18,6 +18,7 @@ use crate::{
     core::{
         error::{Error, Result},
         limits::QUEUES_PER_RESERVE_MAX,
+        registration::ServedQueue,
         topic::TOPICS_QUEUE,
     },
     store::{QueueRequest, Reserved},
@@ -81,6 +82,12 @@ impl Queues {
     /// All of them.
     pub(crate) fn names(&self) -> &[String] {
         &self.names
+    }
+
+    /// Returns them with their weights, for the registration of the worker.
+    pub(crate) fn served(&self) -> Vec<ServedQueue> {
+        let weight = |at| self.cycle.as_ref().and_then(|cycle| u32::try_from(cycle.weights[at]).ok());
+        self.names.iter().enumerate().map(|(at, name)| ServedQueue::new(name.clone(), weight(at))).collect()
     }
 
     /// Returns the queues with slots of their own, whose runs must be counted.

@@ -67,6 +67,8 @@ pub struct LiveReport {
     report: Arc<Mutex<WorkReport>>,
     /// Fires when the worker has set its schedules or has ended.
     started: CancellationToken,
+    /// Fires when the worker shuts down or has ended.
+    stopping: CancellationToken,
 }
 
 impl LiveReport {
@@ -86,6 +88,14 @@ impl LiveReport {
         self.started.cancelled().await;
     }
 
+    /// Waits until the worker shuts down or has ended, whatever asked for it: a signal, its caller, or
+    /// [an order](crate::Client::order_worker).
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn stopping(&self) {
+        self.stopping.cancelled().await;
+    }
+
     pub(crate) fn put(&self, report: &WorkReport) {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone_from(report);
     }
@@ -93,6 +103,11 @@ impl LiveReport {
     /// Returns the token that wakes callers of [`LiveReport::started`].
     pub(crate) const fn start(&self) -> &CancellationToken {
         &self.started
+    }
+
+    /// Returns the token that wakes callers of [`LiveReport::stopping`].
+    pub(crate) const fn stop(&self) -> &CancellationToken {
+        &self.stopping
     }
 }
 

@@ -101,7 +101,7 @@ pub(crate) struct RunLoop<'a> {
     look: Look,
     /// Reserved suspects that wait for each other.
     waiting: Waiting,
-    /// Nothing was started in the previous iteration, for the sake of a suspect.
+    /// Nothing was reserved in the previous iteration, by an order or for the sake of a suspect.
     was_quiet: bool,
     /// When to report again that a suspect has company.
     ask_again_at: Option<Instant>,
@@ -203,6 +203,7 @@ impl<'a> RunLoop<'a> {
             match next {
                 Phase::Working => {}
                 Phase::Draining { .. } => {
+                    self.setup.config.live.stop().cancel();
                     self.runs.stop_all(Stop::Shutdown);
                     while let Some(Held { lease, .. }) = self.waiting.pop(&self.runs.suspects) {
                         self.settlements.push(Settlement { lease, verdict: Verdict::Release });
@@ -248,10 +249,15 @@ impl<'a> RunLoop<'a> {
     }
 
     fn free_slots(&self) -> usize {
-        if self.phase != Phase::Working || self.runs.suspects.quiet_until(Instant::now()).is_some() {
+        if self.phase != Phase::Working || self.is_quiet() {
             return 0;
         }
         self.setup.config.slots.saturating_sub(self.runs.executing() + self.waiting.len())
+    }
+
+    /// Returns whether nothing is reserved, by an order or for the sake of a suspect.
+    fn is_quiet(&self) -> bool {
+        self.runs.quiet.is_quiet() || self.runs.suspects.quiet_until(Instant::now()).is_some()
     }
 
     /// Starts the suspects that can run now (S9).
@@ -304,7 +310,7 @@ impl<'a> RunLoop<'a> {
 
     /// Decides whether to reserve: if a slot is free and a job may be due, or with a settle that is sent anyway.
     fn plan_reserve(&mut self) {
-        let is_quiet = self.runs.suspects.quiet_until(Instant::now()).is_some();
+        let is_quiet = self.is_quiet();
         if std::mem::replace(&mut self.was_quiet, is_quiet) && !is_quiet {
             // Notifications of that time were missed.
             self.look = Look::Now;
@@ -607,6 +613,7 @@ impl<'a> RunLoop<'a> {
             () = self.shutdown.stirred(self.phase), if !is_late => {}
             () = notified(&*self.store, &names, &self.precise_timer, at_most), if has_free_slots => self.look = Look::Now,
             () = runs.suspects.ended(), if is_waiting => {}
+            () = runs.quiet.changed() => {}
             () = tokio::time::sleep_until(wake_at.unwrap_or(again)), if wake_at.is_some() => {}
             () = tokio::time::sleep_until(again), if has_away => {}
             () = self.liveness.keep_beating(|| runs.held_up(Instant::now())) => {}

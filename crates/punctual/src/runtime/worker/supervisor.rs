@@ -12,6 +12,7 @@ use super::{
     health::Liveness,
     leases::{Runs, cancels, heartbeat},
     precise_timer::PreciseTimer,
+    registration::Registration,
     report::WorkReport,
     run::catch_panic,
     run_loop::RunLoop,
@@ -51,6 +52,7 @@ pub(crate) fn work(
     };
     // The jobs of publications are counted where they run.
     let stats = Stats::default();
+    let registration = Registration::new(setup, &runs, &shutdown.graceful);
     let mut jobs =
         RunLoop::new(setup, &runs, liveness, precise_timer()?, runtime, dead_hook, shutdown.clone())
             .counted_in(&stats);
@@ -76,9 +78,10 @@ pub(crate) fn work(
                 runs.abort_all();
             }
             stats.end();
+            registration.end();
             ended
         };
-        tokio::join!(working, flush_stats(store, &stats)).0
+        tokio::join!(working, flush_stats(store, &stats), register(store, &registration)).0
     });
     ended.map(|()| {
         let mut report = jobs.into_report();
@@ -152,6 +155,19 @@ async fn flush_stats(store: &dyn Store, stats: &Stats) {
     tokio::select! {
         () = flushing => {}
         () = stats.out_of_time() => {}
+    }
+}
+
+/// Keeps the worker registered until it ends.
+async fn register(store: &dyn Store, registration: &Registration<'_>) {
+    let keeping = async {
+        while let Err(panic) = catch_panic(registration.keep(store)).await {
+            after_panic("registration", &panic).await;
+        }
+    };
+    tokio::select! {
+        () = keeping => {}
+        () = registration.out_of_time() => {}
     }
 }
 

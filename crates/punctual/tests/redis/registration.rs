@@ -1,0 +1,34 @@
+//! A worker is registered on Redis, too, and stops by an order.
+
+use std::time::Duration;
+
+use punctual::{
+    Client, Ctx, JobRecord, Worker,
+    worker::{Shutdown, WorkerOrder},
+};
+
+use super::server::Server;
+
+/// How long is waited for what must come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn a_worker_registers_itself_and_stops_by_an_order() {
+    let server = Server::start(&[]);
+    let client = Client::connect(&server.url()).await.unwrap();
+    let worker = Worker::new(&client).name("one").queue("mail").register_every(Duration::from_millis(20));
+    let worker = worker.handle_raw(|_: JobRecord, _: Ctx| std::future::ready(()));
+    let working = tokio::spawn(worker.run_until(Shutdown::default()));
+    let life = async {
+        let info = loop {
+            if let Some(info) = client.workers(None).await.unwrap().workers.pop() {
+                break info;
+            }
+        };
+        assert_eq!((&*info.name, &*info.queues[0].name, &*info.kinds[0]), ("one", "mail", "*"));
+        client.order_worker(&info.id, WorkerOrder::Stop).await.unwrap().unwrap();
+        working.await.unwrap().unwrap();
+    };
+    tokio::time::timeout(PATIENCE, life).await.unwrap();
+    assert!(client.workers(None).await.unwrap().workers.is_empty());
+}
