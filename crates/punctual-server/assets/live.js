@@ -17,10 +17,10 @@ const dress = () => { if (theme === 'auto') delete root.dataset.theme; else root
 // Before the first paint.
 dress();
 
-const HELP = [['g o', 'Overview'], ['g t', 'Timeline'], ['g j', 'Jobs'], ['g q', 'Queues'], ['g f', 'Failures'], ['g s', 'Schedules'],
+const HELP = [['g o', 'Overview'], ['g t', 'Timeline'], ['g j', 'Jobs'], ['g q', 'Queues'], ['g f', 'Failures'], ['g s', 'Schedules'], ['g w', 'Workers'],
   ['/', 'Go to the filter'], ['j k', 'Next and previous row'], ['x', 'Select the row'], ['Enter', 'Open the row'],
   ['Space', 'Pause or resume updates'], ['t', 'Theme: auto, light, dark'], ['?', 'This help']];
-const GO = { o: '.', t: 'upcoming', j: 'jobs', q: 'queues', f: 'failures', s: 'schedules' };
+const GO = { o: '.', t: 'upcoming', j: 'jobs', q: 'queues', f: 'failures', s: 'schedules', w: 'workers' };
 
 // ── morphing ──
 

@@ -9,6 +9,7 @@ mod lanes;
 mod lines;
 mod openapi;
 mod problem;
+mod registrations;
 mod resources;
 mod scope;
 

@@ -36,11 +36,13 @@ mod step;
 mod terms;
 mod text;
 mod topics;
+mod unserved;
 mod upcoming;
 mod view;
 mod watcher;
 mod why;
 mod words;
+mod workers;
 
 use std::sync::Arc;
 
@@ -139,6 +141,10 @@ pub(crate) fn with_watcher(client: &Client, options: DashboardOptions, watcher: 
         .route("/schedules/{name}/fire", post(schedule::fire))
         .route("/schedules/{name}/delete", post(schedule::delete))
         .route("/topics", get(topics::page))
+        .route("/workers", get(workers::page))
+        .route("/workers/{id}/quiet", post(workers::quiet))
+        .route("/workers/{id}/resume", post(workers::resume))
+        .route("/workers/{id}/stop", post(workers::stop))
         .route("/events", get(events::page))
         .route("/style.css", get(assets::style))
         .route("/live.js", get(assets::script))

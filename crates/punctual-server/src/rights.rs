@@ -29,7 +29,9 @@ fn of_page(method: &Method, path: &str) -> Option<Needs> {
             | ["jobs", _, "duplicate"]
             | ["queues", _, "pause" | "resume"],
         ) => Some(Right::Operate.by_queue()),
-        (&Method::POST, ["schedules", _, "fire"]) => Some(Right::Operate.in_store()),
+        (&Method::POST, ["schedules", _, "fire"] | ["workers", _, "quiet" | "resume" | "stop"]) => {
+            Some(Right::Operate.in_store())
+        }
         (&Method::GET, ["queues", _, "settings"]) => None,
         // What a caller for some queues may see. It is sent from the overview to its jobs.
         (&Method::GET, [""] | ["jobs"] | ["jobs" | "queues", _]) => Some(Right::Read.by_queue()),
@@ -47,10 +49,13 @@ fn of_api(method: &Method, path: &str) -> Option<Needs> {
             &Method::GET,
             ["jobs" | "schedules" | "topics" | "stats" | "failures" | "events"] | ["schedules" | "topics", _],
         ) => Some(Right::Read.in_store()),
-        (&Method::GET, ["jobs" | "queues", _]) => Some(Right::Read.by_queue()),
+        (&Method::GET, ["jobs" | "queues", _] | ["workers"]) => Some(Right::Read.by_queue()),
         (
             &Method::POST,
-            ["jobs"] | ["jobs", _, "cancel" | "retry" | "run-now"] | ["queues", _, "pause" | "resume"],
+            ["jobs"]
+            | ["jobs", _, "cancel" | "retry" | "run-now"]
+            | ["queues", _, "pause" | "resume"]
+            | ["workers", _, "quiet" | "resume" | "stop"],
         )
         | (&Method::PATCH | &Method::DELETE, ["jobs", _]) => Some(Right::Operate.by_queue()),
         (&Method::PATCH, ["queues", _]) | (&Method::POST, ["queues", _, "purge"]) => {

@@ -34,3 +34,5 @@ mod site;
 mod topics;
 #[path = "api/waits.rs"]
 mod waits;
+#[path = "api/workers.rs"]
+mod workers;

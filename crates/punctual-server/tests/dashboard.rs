@@ -9,6 +9,7 @@ mod dashboard {
     mod matching;
     mod roles;
     pub(crate) mod site;
+    mod workers;
 }
 
 use std::{
@@ -36,7 +37,8 @@ use punctual::{
 use punctual_server::DashboardOptions;
 
 /// The pages that need no argument.
-const PAGES: [&str; 7] = ["", "/upcoming", "/jobs", "/queues", "/failures", "/schedules", "/topics"];
+const PAGES: [&str; 8] =
+    ["", "/upcoming", "/jobs", "/queues", "/failures", "/schedules", "/topics", "/workers"];
 
 fn read_only() -> DashboardOptions {
     DashboardOptions { read_only: true, ..DashboardOptions::default() }
@@ -215,7 +217,7 @@ async fn the_overview_costs_the_same_however_many_queues_there_are() {
         costs.push(calls.load(Ordering::Relaxed) - before);
         assert!(answer.text.len() < 200_000, "{} bytes", answer.text.len());
     }
-    assert_eq!(costs, [108, 108]);
+    assert_eq!(costs, [110, 110]);
 }
 
 #[tokio::test]
@@ -424,7 +426,8 @@ fn post_routes() -> Vec<String> {
     let router = include_str!("../src/dashboard.rs");
     let routes = router.lines().filter(|line| line.contains("post("));
     let routes = routes.filter_map(|line| line.split_once(".route(\"")?.1.split('"').next());
-    let id = "0199f2f1-6a3b-7c44-9d21-0b3d5c1e9f04";
+    let (id, worker) = ("0199f2f1-6a3b-7c44-9d21-0b3d5c1e9f04", "00000000c0ffee00");
+    let routes = routes.map(|route| route.replace("/workers/{id}", &format!("/workers/{worker}")));
     routes.map(|route| route.replace("{name}", "mail").replace("{id}", id)).collect()
 }
 
@@ -436,7 +439,7 @@ async fn a_read_only_dashboard_refuses_every_change_and_shows_no_button() {
     let before = t.client.list(&Site::all()).await.unwrap();
     let site = Site::new(&t.client, read_only());
     let routes = post_routes();
-    assert_eq!(routes.len(), 14, "{routes:?}");
+    assert_eq!(routes.len(), 17, "{routes:?}");
     let id = before.jobs[0].id;
     let open = Site::new(&t.client, DashboardOptions::default());
     let picked = picked(&open, id).await;

@@ -114,7 +114,7 @@ fn each_call_of_the_page_is_answered_as_there() {
     // Ids and fences of the page, and those of this run.
     let mut same: Vec<(String, String)> = Vec::new();
     let examples = examples(&page);
-    assert_eq!(examples.len(), 39);
+    assert_eq!(examples.len(), 40);
     for Example { method, path, headers, body, has_head, answer } in examples {
         let of_run = |text: String| same.iter().fold(text, |text, (page, run)| text.replace(page, run));
         let (path, body) = (of_run(path), of_run(body).replace("\"at_most_ms\":20000", "\"at_most_ms\":1"));

@@ -3,6 +3,7 @@
 use crate::{
     exec::Worker,
     fixture::{Cli, wait},
+    serve::Served,
 };
 
 #[test]
@@ -34,4 +35,22 @@ fn workers_are_listed_and_ordered() {
     assert_eq!(t.ok("worker ls --json"), "[]\n");
     t.run("worker stop one").fails(3, "not_found", "there is no worker \"one\"");
     t.run(&format!("worker stop {id}")).fails(3, "not_found", "there is no worker");
+}
+
+/// A token for the queue of a worker is enough to register it through a server.
+#[test]
+fn a_worker_behind_a_server_registers_itself_with_the_token_of_its_queue() {
+    let served = Served::start(Cli::new(), "");
+    let token = served.token("--role operate --queue mail");
+    let folder = Cli::new();
+    std::fs::write(folder.path("token"), token).unwrap();
+    let front = Cli::with_store(&format!("{}?token_file={}", served.url, folder.path("token").display()));
+    // Until then the server believes that there are no tokens.
+    let open = Cli::with_store(&served.url);
+    wait(|| (open.run("stats").code != Some(0)).then_some(()), || "no token is needed".to_owned());
+    let worker = Worker::start(&front, "true", "-q mail --name one");
+    let listed = || served.behind("worker ls");
+    wait(|| listed().contains("one").then_some(()), listed);
+    worker.stop().ok();
+    assert_eq!(served.behind("worker ls --json"), "[]\n");
 }

@@ -17,7 +17,7 @@ use punctual::{
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Api, Problem, Scope, lanes::Lane, openapi};
+use super::{Api, Problem, Scope, lanes::Lane, openapi, registrations};
 use crate::gate::Right;
 
 type Answer = Result<Vec<u8>, Problem>;
@@ -306,6 +306,9 @@ pub(super) async fn names(api: &Api, body: &QueuesBody) -> Answer {
 
 async fn doc(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let op: DocOp = read(body)?;
+    if registrations::is_one(&op) {
+        return write(&registrations::step(api, scope, &op).await?);
+    }
     scope.doc(&op)?;
     write(&api.client.store().doc(&op).await?)
 }

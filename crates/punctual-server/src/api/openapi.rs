@@ -16,6 +16,7 @@ mod schedule;
 mod shape;
 mod tool;
 mod topic;
+mod worker;
 
 use std::sync::LazyLock;
 
@@ -160,6 +161,7 @@ fn schemas() -> Map<String, Value> {
         schedule::schemas(),
         tool::schemas(),
         topic::schemas(),
+        worker::schemas(),
     ];
     let named = all.into_iter().flatten().map(|(name, schema)| (name.to_owned(), schema));
     named.chain(answers::problems()).collect()

@@ -1,4 +1,4 @@
-//! Resources: jobs, queues, schedules and topics by their address. Thin layers over what the calls use.
+//! Resources: jobs, queues, schedules, topics and workers by their address. Thin layers over what the calls use.
 
 mod actions;
 mod change;
@@ -11,6 +11,7 @@ mod queues;
 mod schedules;
 mod stream;
 mod topics;
+mod workers;
 
 use std::sync::Arc;
 
@@ -22,7 +23,10 @@ use axum::{
     response::Response,
     routing::{get, post},
 };
-use punctual::store::{Action, Upcoming};
+use punctual::{
+    store::{Action, Upcoming},
+    worker::WorkerOrder,
+};
 
 use serde::Serialize;
 
@@ -57,6 +61,12 @@ pub(super) fn routes() -> Router<Arc<Api>> {
             actions::act(&api, &scope, &id, &headers, &action(&body.bytes)?).await
         }
     };
+    let ordering = |order: WorkerOrder| {
+        async move |State(api): State<Arc<Api>>, Path(id): Path<String>, scope: Scope, body: Body| {
+            workers::order(&api, &scope, &id, body, order).await
+        }
+    };
+    let workers = async || no_method("read workers with GET");
     Router::new()
         .route("/api/v1/jobs", get(jobs::list).post(jobs::enqueue).fallback(jobs))
         .route(
@@ -87,6 +97,10 @@ pub(super) fn routes() -> Router<Arc<Api>> {
         .route("/api/v1/topics/{name}/publish", post(topics::publish).fallback(acts))
         .route("/api/v1/topics/{name}/subscribe", post(topics::subscribe).fallback(acts))
         .route("/api/v1/topics/{name}/unsubscribe", post(topics::unsubscribe).fallback(acts))
+        .route("/api/v1/workers", get(workers::list).fallback(workers))
+        .route("/api/v1/workers/{worker}/quiet", post(ordering(WorkerOrder::Quiet)).fallback(acts))
+        .route("/api/v1/workers/{worker}/resume", post(ordering(WorkerOrder::Resume)).fallback(acts))
+        .route("/api/v1/workers/{worker}/stop", post(ordering(WorkerOrder::Stop)).fallback(acts))
         .route("/api/v1/upcoming", get(upcoming).post(posted("upcoming")).fallback(both))
 }
 

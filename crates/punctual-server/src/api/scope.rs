@@ -8,6 +8,7 @@ use punctual::{
     job::Filter,
     store::{BoardAct, DocOp, Enqueued, Existing, Lease, LockOp, QueueOp, Reserve, ToolOp},
     topic::TOPICS_QUEUE,
+    worker::WorkerInfo,
 };
 
 use super::{Api, Problem};
@@ -65,7 +66,7 @@ impl Scope {
     }
 
     /// Whether the caller may use some queues only.
-    fn is_narrow(&self) -> bool {
+    pub(super) fn is_narrow(&self) -> bool {
         self.0.as_ref().is_some_and(|caller| caller.queues.is_some())
     }
 
@@ -160,6 +161,19 @@ impl Scope {
             _ => Right::Admin,
         };
         self.may(right, None)
+    }
+
+    /// Whether the caller can see a worker: it serves a queue that the caller may read.
+    pub(super) fn sees(&self, info: &WorkerInfo) -> bool {
+        !self.is_narrow() || info.queues.iter().any(|queue| self.may(Right::Read, Some(&queue.name)).is_ok())
+    }
+
+    /// Checks the right in all queues of a worker.
+    pub(super) fn of_worker(&self, right: Right, info: &WorkerInfo) -> Result<(), Problem> {
+        if info.queues.is_empty() {
+            return self.in_store(right);
+        }
+        self.in_queues(right, info.queues.iter().map(|queue| queue.name.as_str()))
     }
 
     /// Checks a step on a tool.

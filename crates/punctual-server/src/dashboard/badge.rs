@@ -1,7 +1,7 @@
-//! The state of a job as a word, a shape and a colour, so that no one of them is needed to read it.
+//! The state of a job or a worker as a word, a shape and a colour, so that no one of them is needed to read it.
 
 use askama::{Template, filters::HtmlSafe};
-use punctual::job::Status;
+use punctual::{job::Status, worker::WorkerState};
 
 /// A status as an element.
 #[derive(Clone, Copy, Debug, Template)]
@@ -28,5 +28,18 @@ impl From<Status> for Badge {
             Status::Cancelled => "M2.2 2.2h7.6v7.6H2.2z",
         };
         Self { name: status.name(), shape }
+    }
+}
+
+impl From<WorkerState> for Badge {
+    fn from(state: WorkerState) -> Self {
+        let shape = match state {
+            // A triangle, two bars, a square, a cross.
+            WorkerState::Working => "M3 1.8v8.4L10 6z",
+            WorkerState::Quiet => "M4 2v8M8 2v8",
+            WorkerState::Stopping => "M2.2 2.2h7.6v7.6H2.2z",
+            _ => "M2.5 2.5l7 7M9.5 2.5l-7 7",
+        };
+        Self { name: state.name(), shape }
     }
 }

@@ -131,6 +131,14 @@ impl Flash {
                 vec!["Nothing was done: the schedule changed after this page was loaded. This is how it is now.".to_owned()]
             }
             "misnamed" => vec!["Nothing was deleted: the name does not match the queue.".to_owned()],
+            "worker-quiet" => {
+                vec!["The worker takes no new jobs as soon as it finds the order, within 17 s.".to_owned()]
+            }
+            "worker-resume" => {
+                vec!["The worker takes jobs again as soon as it finds the order, within 17 s.".to_owned()]
+            }
+            "worker-stop" => vec!["The worker stops as soon as it finds the order, within 17 s.".to_owned()],
+            "worker-gone" => vec!["The worker does not run any more.".to_owned()],
             "purge" if 0 < outcomes.moved => {
                 vec![format!("Deleted {}. More are waiting: purge again.", counted(n, "waiting job"))]
             }
@@ -139,10 +147,10 @@ impl Flash {
         };
         let is_good = match fields.get("did") {
             "pause" | "resume" | "edit" | "copy" | "settings" | "pause-schedule" | "resume-schedule"
-            | "fire" | "delete-schedule" => true,
+            | "fire" | "delete-schedule" | "worker-quiet" | "worker-resume" | "worker-stop" => true,
             "purge" => outcomes.moved == 0,
             "none" | "misnamed" | "copy-without-key" | "full" | "stale" | "same-settings"
-            | "misnamed-schedule" | "stale-schedule" => false,
+            | "misnamed-schedule" | "stale-schedule" | "worker-gone" => false,
             _ => outcomes == Outcomes { done: n, requested: outcomes.requested, ..Outcomes::default() },
         };
         let other = outcomes.other.map(|id| (links.job(id), id.short()));

@@ -15,6 +15,7 @@ pub(super) enum Here {
     Failures,
     Schedules,
     Topics,
+    Workers,
     /// A page about a fault.
     Nowhere,
 }
@@ -44,7 +45,7 @@ pub(super) struct Frame {
 }
 
 /// The entries of the navigation: page, name, address, icon.
-const ENTRIES: [(Here, &str, &str, &str); 7] = [
+const ENTRIES: [(Here, &str, &str, &str); 8] = [
     (Here::Overview, "Overview", "", "M2 9h5V2H2zM2 14h5v-3H2zM9 14h5V7H9zM9 2v3h5V2z"),
     (Here::Upcoming, "Timeline", "upcoming", "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2M8 5v3l2.2 1.6"),
     (Here::Jobs, "Jobs", "jobs", "M2 4h12M2 8h12M2 12h8"),
@@ -52,6 +53,7 @@ const ENTRIES: [(Here, &str, &str, &str); 7] = [
     (Here::Failures, "Failures", "failures", "M8 2 15 14H1zM8 7v3M8 11.8v.4"),
     (Here::Schedules, "Schedules", "schedules", "M2 3.5h12V14H2zM2 7h12M5 1.5v3M11 1.5v3"),
     (Here::Topics, "Topics", "topics", "M3 8h4M7 8l6-5M7 8l6 5M7 8h6"),
+    (Here::Workers, "Workers", "workers", "M2 3h12v7H2zM6 13.5h4M8 10v3.5"),
 ];
 
 impl Frame {

@@ -2,6 +2,7 @@
 
 use askama::Template;
 use axum::response::{Html, IntoResponse, Redirect, Response};
+use futures_util::try_join;
 use punctual::{store::Counts, toolkit::Ran};
 
 use super::{
@@ -12,6 +13,7 @@ use super::{
     queues::{self, Row},
     terms::exact,
     text::{Moment, count, due, size},
+    unserved::{Unserved, unserved},
     upcoming::HOUR,
     view::View,
 };
@@ -53,6 +55,7 @@ struct Page {
     bytes: String,
     oldest: Option<Oldest>,
     has_more: bool,
+    unserved: Vec<Unserved>,
     queues: Vec<Row>,
     total: String,
     chart: Chart,
@@ -78,9 +81,11 @@ pub(super) async fn page(board: View) -> Result<Response, Fault> {
     }
 }
 
-/// Renders the overview. Makes at most 108 calls to the store: 107 for the figures, and one for the next hour.
+/// Renders the overview. Makes at most 110 calls to the store: 107 for the figures, two for the workers and one for the next
+/// hour.
 async fn rendered(board: &View) -> Result<String, Fault> {
-    let Figures { now, counts, queues: infos, names, hour } = Figures::read(&board.client).await?;
+    let (figures, workers) = try_join!(Figures::read(&board.client), board.client.workers(None))?;
+    let Figures { now, counts, queues: infos, names, hour } = figures;
     let oldest = infos.iter().filter_map(|info| Some((info.oldest_due?, info))).min_by_key(|(at, _)| *at);
     let (chart, ..) = HOUR.chart(board).await?;
     let links = &board.links;
@@ -95,6 +100,7 @@ async fn rendered(board: &View) -> Result<String, Fault> {
             queue: info.name.clone(),
             link: links.jobs(&format!("state:waiting due:<0s {}", exact("queue", &info.name))),
         }),
+        unserved: unserved(&infos, &workers, now, links),
         has_more: infos.len() < names,
         queues: queues::rows(&infos, now, links),
         total: queues::total(names, false),

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use punctual::{CancellationToken, Client, Result, store::Counts};
+use punctual::{CancellationToken, Client, Result, Timestamp, store::Counts, worker::WorkerInfo};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{Instant, sleep_until},
@@ -15,13 +15,17 @@ use tokio::{
 pub(crate) const LISTENERS_MAX: usize = 5_000;
 /// How often the counters are read at most.
 const EVERY: Duration = Duration::from_secs(1);
-/// The names of queues are read with every so many reads of the counters. They are many, and seldom change.
+/// The names of queues are read with every so many reads of the counters, and the workers with another one of them. They are
+/// many, and seldom change.
 const QUEUES_EVERY: u32 = 5;
+/// The read of these that the workers are read with.
+const WORKERS_AT: u32 = 2;
 
 /// How often each part of the store has changed since the process began, as far as a sample shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Versions {
     pub(crate) counts: u64,
+    /// Of queues and workers.
     pub(crate) queues: u64,
 }
 
@@ -60,6 +64,7 @@ pub(crate) struct Seen {
     pub(crate) counts: Option<Counts>,
     /// The first 1,000 names of queues; `None` before the first read.
     pub(crate) queues: Option<Arc<[String]>>,
+    workers: Arc<[WorkerInfo]>,
 }
 
 /// An open page or program. It gets what was seen last only, however slow it is.
@@ -169,7 +174,7 @@ impl Shared {
         }
     }
 
-    /// Reads the counters, and at times the names of the queues. Makes at most two calls to the store.
+    /// Reads the counters, and at times the names of the queues or the workers. Makes at most three calls to the store.
     async fn read(&self, reads: &mut u32, old: &Seen) -> Result<Seen> {
         let store = self.client.store();
         let mut new = old.clone();
@@ -186,7 +191,23 @@ impl Shared {
                 new.queues = Some(queues.into());
             }
         }
+        if *reads % QUEUES_EVERY == WORKERS_AT {
+            let workers = workers(&self.client).await?;
+            if *old.workers != *workers {
+                new.versions.queues += 1;
+                new.workers = workers.into();
+            }
+        }
         *reads = reads.wrapping_add(1);
         Ok(new)
     }
+}
+
+/// Returns the first workers, without the times at which they were seen: these change all the time.
+async fn workers(client: &Client) -> Result<Vec<WorkerInfo>> {
+    let mut workers = client.workers(None).await?.workers;
+    for info in &mut workers {
+        info.seen = Timestamp::default();
+    }
+    Ok(workers)
 }

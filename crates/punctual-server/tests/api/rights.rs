@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use punctual::Timestamp;
 use punctual_server::token::Role::{self, Admin, Operate, Read};
 use serde_json::{Value, json};
 
-use crate::site::{Answer, Jobs, Site, Tokens};
+use crate::site::{Answer, Jobs, Site, Tokens, registration};
 
 /// What a call is about.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,6 +43,9 @@ fn of_resources(of: Jobs) -> Vec<Row> {
         ("PATCH queues/{name}", json!({"max_jobs": 7}), Admin, Queue),
         ("POST queues/{name}/purge", Value::Null, Admin, Queue),
         ("POST queues/{name}/purge", json!({"limit": 1}), Admin, Queue),
+        ("POST workers/{worker}/quiet", Value::Null, Operate, Queue),
+        ("POST workers/{worker}/resume", Value::Null, Operate, Queue),
+        ("POST workers/{worker}/stop", Value::Null, Operate, Queue),
     ]
 }
 
@@ -66,6 +70,19 @@ fn of_queue(of: Jobs) -> Vec<Row> {
         ("purge", json!({"purge": 1}), Admin),
     ] {
         rows.push(("queue", json!({"name": name, "op": op.1}), op.2, Queue));
+    }
+    let key = format!("worker/{}", of.worker);
+    let value = registration(&[name], Timestamp::default());
+    for (op, needs) in [
+        (json!({"get": {"key": key}}), Read),
+        (json!({"put": {"key": key, "precondition": "if_absent", "value": value}}), Operate),
+        (
+            json!({"put": {"key": "worker/00000000000000c3", "precondition": "if_absent", "value": value}}),
+            Operate,
+        ),
+        (json!({"remove": {"key": key, "precondition": {"if_version": 1}}}), Operate),
+    ] {
+        rows.push(("doc", op, needs, Queue));
     }
     for body in [
         json!({"jobs": [{"kind": "k", "queue": name}]}),
@@ -194,6 +211,9 @@ fn of_store(of: Jobs, tokens: &Tokens) -> Vec<Row> {
     ] {
         rows.push(("doc", op, needs, Store));
     }
+    // Only workers of its queues are shown.
+    rows.push(("GET workers", Value::Null, Read, Queue));
+    rows.push(("doc", list("worker/", None), Read, Store));
     // The run of a tick reads its schedule.
     rows.push(("doc", get("schedule/x"), Read, Queue));
     rows.push(("doc", list("schedule/", None), Read, Store));
@@ -234,6 +254,7 @@ fn rows(site: &Site) -> Vec<Row> {
 async fn make(site: &Site, of: Jobs, token: &str, call: &str, body: &Value) -> Answer {
     let Some((method, path)) = call.split_once(' ') else { return site.call(token, call, body).await };
     let path = path.replace("{id}", &of.waiting.to_string()).replace("{name}", of.queue);
+    let path = path.replace("{worker}", of.worker);
     site.ask(token, method.parse().unwrap(), &path, Some(body).filter(|body| !body.is_null())).await
 }
 
@@ -299,7 +320,9 @@ async fn a_token_for_a_queue_reaches_no_other() {
         let answer = make(&site, site.sms, &site.tokens.mail_admin, call, &body).await;
         // A job of another queue is not there.
         let is_hidden = call == "get" && answer.status == 200 && answer.json()["job"].is_null()
-            || call.contains("{id}") && answer.is(404, "not_found");
+            || call.contains("{id}") && answer.is(404, "not_found")
+            || call.contains("{worker}") && answer.is(404, "not_found")
+            || call == "doc" && answer.text == r#"{"is":null}"#;
         assert!(is_hidden || answer.is(403, "forbidden"), "{call} {body}: {answer:?}");
         assert!(before == site.everything().await, "{call} {body} changed something");
     }

@@ -10,7 +10,7 @@ use axum::{
 };
 use futures_util::StreamExt as _;
 use punctual::{
-    CancellationToken, Client, JobId, NewJob, Payload, Unique,
+    CancellationToken, Client, JobId, NewJob, Payload, Timestamp, Unique,
     job::Filter,
     store::{
         BoardAct, BoardOp, CallId, DocOp, Lease, List, LockOp, Precondition, QueueOp, QueueRequest, Reserve,
@@ -78,6 +78,14 @@ pub(crate) struct Jobs {
     /// It holds the unique key `key`.
     pub(crate) waiting: JobId,
     pub(crate) running: Lease,
+    /// The id of a worker that serves the queue.
+    pub(crate) worker: &'static str,
+}
+
+/// The document of a worker.
+pub(crate) fn registration(queues: &[&str], seen: Timestamp) -> String {
+    let queues: Vec<Value> = queues.iter().map(|queue| json!({"name": queue})).collect();
+    json!({"name": "w", "seen_ms": seen, "queues": queues}).to_string()
 }
 
 /// Tokens, by what they are for.
@@ -289,7 +297,11 @@ async fn jobs(client: &Client, queue: &'static str, instance: u64) -> Jobs {
     let running = store.reserve(&want).await.unwrap().jobs[0].lease;
     let waiting = NewJob { unique: Some(Unique::key("key")), ..job() };
     let waiting = store.enqueue(CallId { instance, number: 2 }, &[waiting]).await.unwrap()[0].id().unwrap();
-    Jobs { queue, waiting, running }
+    let worker = if queue == "mail" { "00000000000000a1" } else { "00000000000000b2" };
+    let value = registration(&[queue], store.now().await.unwrap()).into_bytes();
+    let key = format!("worker/{worker}");
+    store.doc(&DocOp::Put { key, precondition: Precondition::Always, value }).await.unwrap();
+    Jobs { queue, waiting, running, worker }
 }
 
 async fn tokens(client: &Client) -> Tokens {

@@ -55,7 +55,12 @@ const KINDS: [Kind; 17] = [
         &["forbidden", "cross_site"],
         "The token does not allow the request, the server is read-only, or a page of another site sent the request.",
     ),
-    kind(404, "NotFound", &["not_found", "queue_unknown"], "There is no such job, queue, schedule or topic."),
+    kind(
+        404,
+        "NotFound",
+        &["not_found", "queue_unknown"],
+        "There is no such job, queue, schedule, topic or worker.",
+    ),
     kind(408, "TimedOut", &["timed_out"], "The body did not arrive within 30 s."),
     kind(409, "Conflict", &["conflict"], "Two parts of the call, or two settings, contradict each other."),
     kind(

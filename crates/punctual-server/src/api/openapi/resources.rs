@@ -1,4 +1,4 @@
-//! Jobs, queues, schedules and topics by their address.
+//! Jobs, queues, schedules, topics and workers by their address.
 
 mod schedules;
 mod topics;
@@ -253,10 +253,43 @@ fn of_queues() -> Vec<Operation> {
     ]
 }
 
+fn of_workers() -> Vec<Operation> {
+    let order = |path: &'static str, name: &'static str, summary: &'static str| Operation {
+        path,
+        method: "post",
+        name,
+        summary,
+        parameters: Vec::new(),
+        request: None,
+        answers: one("Worker", &[]),
+    };
+    vec![
+        Operation {
+            path: "/workers",
+            method: "get",
+            name: "workers",
+            summary: "Returns a page of the running workers",
+            parameters: vec![query("after", text("The id after which to continue."))],
+            request: None,
+            answers: one("WorkersAnswer", &[]),
+        },
+        order("/workers/{worker}/quiet", "quietWorker", "Lets a worker reserve no further jobs"),
+        order("/workers/{worker}/resume", "resumeWorker", "Lets a quiet worker reserve jobs again"),
+        order("/workers/{worker}/stop", "stopWorker", "Shuts a worker down within its grace period"),
+    ]
+}
+
 /// Returns the operations, each with its path and its method.
 pub(super) fn operations() -> impl Iterator<Item = (String, &'static str, Value)> {
-    let all =
-        [of_jobs(), of_actions(), of_queues(), of_store(), schedules::operations(), topics::operations()];
+    let all = [
+        of_jobs(),
+        of_actions(),
+        of_queues(),
+        of_store(),
+        of_workers(),
+        schedules::operations(),
+        topics::operations(),
+    ];
     all.into_iter().flatten().map(|operation| {
         let (path, method) = (operation.path.to_owned(), operation.method);
         (path, method, described(operation))

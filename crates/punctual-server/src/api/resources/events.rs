@@ -28,7 +28,7 @@ pub(super) async fn events(State(api): State<Arc<Api>>, request: Request) -> Res
     let mut told = None::<Versions>;
     Ok(streamed(listener, parts, move |seen| {
         let before = told.replace(seen.versions);
-        let Seen { versions, counts, queues } = seen;
+        let Seen { versions, counts, queues, .. } = seen;
         let counts = counts.filter(|_| before.is_none_or(|before| before.counts != versions.counts));
         let queues =
             queues.as_deref().filter(|_| before.is_none_or(|before| before.queues != versions.queues));
