@@ -182,6 +182,13 @@ pub mod toolkit {
     };
 }
 
+/// Trace contexts in headers, for the server and the command line. Not part of the interface.
+#[cfg(feature = "otel")]
+#[doc(hidden)]
+pub mod trace {
+    pub use crate::runtime::trace::{headers, inject, parent};
+}
+
 /// What the pages of docs/reference list. Not part of the interface.
 #[doc(hidden)]
 pub mod reference {

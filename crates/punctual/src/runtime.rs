@@ -8,4 +8,5 @@ mod repeat;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub(crate) mod toolkit;
+pub(crate) mod trace;
 pub(crate) mod worker;

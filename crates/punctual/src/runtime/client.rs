@@ -36,7 +36,10 @@ use crate::{
         id::{IdMaker, JobId},
         job::{Job, JobRecord, NewJob},
     },
-    runtime::metrics::{Measured, Metrics},
+    runtime::{
+        metrics::{Measured, Metrics},
+        trace::Sending,
+    },
     store::{
         Counts, Enqueued, Histogram, Identity, List, Page, Store, Take, UniqueKey, Upcoming, clock::Clock,
     },
@@ -157,7 +160,14 @@ impl Client {
     /// # Errors
     /// The first error of the store. Some jobs of the call may be stored. Repeat the call with the same ids: for each
     /// job that is stored, the answer is [`Enqueued::Duplicate`].
-    pub async fn push(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+    pub async fn push(&self, mut jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
+        let sending = Sending::begin(&mut jobs);
+        let answers = self.push_counted(jobs).await;
+        sending.end(answers.as_deref());
+        answers
+    }
+
+    async fn push_counted(&self, jobs: Vec<NewJob>) -> Result<Vec<Enqueued>> {
         let Some(metrics) = self.metrics() else { return self.inner.coalescer.push(jobs).await };
         let named = |job: &NewJob| (job.id, job.queue.clone(), job.kind.clone());
         let names: Vec<_> = jobs.iter().map(named).collect();

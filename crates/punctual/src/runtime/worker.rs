@@ -290,6 +290,19 @@ impl<S: Send + Sync + 'static> Worker<S> {
         self
     }
 
+    /// Sets whether the first run of a job continues the trace of its producer (default: no).
+    ///
+    /// By default each run is the root of a new trace, with a link to the span that enqueued its job, because a job can
+    /// wait for days. With `true`, the span of the first run is a child of that span. Runs after a failure or a snooze
+    /// are roots with a link in both cases.
+    #[cfg(feature = "otel")]
+    #[doc(alias = "traceparent")]
+    #[doc(alias = "opentelemetry")]
+    pub fn continue_trace(mut self, continues: bool) -> Self {
+        self.config.continues_traces = continues;
+        self
+    }
+
     /// Sets a schedule when the worker starts, as [`ScheduleHandle::set`](crate::schedule::ScheduleHandle::set) does.
     ///
     /// The schedule is stored and outlives this worker. Any number of workers can set it. It is set while the first

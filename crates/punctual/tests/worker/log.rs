@@ -147,5 +147,5 @@ async fn what_a_handler_logs_is_in_a_span_that_names_its_run() {
     let lines = log.lines("said", &id);
     let span = lines[0].1.as_ref().unwrap();
     let names = of(span, &["span", "id", "kind", "queue", "attempt", "fence"]);
-    assert_eq!(names, ["run", &id, "test.work", "default", "1", &fence]);
+    assert_eq!(names, ["process", &id, "test.work", "default", "1", &fence]);
 }

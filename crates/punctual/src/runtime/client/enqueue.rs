@@ -18,6 +18,7 @@ use crate::{
         time::When,
         topic,
     },
+    runtime::trace::Sending,
     store::{Enqueued, Transaction},
 };
 
@@ -333,9 +334,12 @@ impl Enqueue {
     /// would weaken the store's guarantees.
     pub fn in_tx<T: Transaction>(self, tx: &T) -> Result<(Enqueued, T::Notification)> {
         let client = self.client.clone();
-        let job = self.into_new_job()?;
-        let queue = job.queue.clone();
-        let (answers, notification) = tx.enqueue(&**client.store(), &[job])?;
+        let mut job = [self.into_new_job()?];
+        let queue = job[0].queue.clone();
+        let sending = Sending::begin(&mut job);
+        let enqueued = tx.enqueue(&**client.store(), &job);
+        sending.end(enqueued.as_ref().map(|(answers, _)| &answers[..]));
+        let (answers, notification) = enqueued?;
         Ok((only_answer(&queue, answers)?, notification))
     }
 }

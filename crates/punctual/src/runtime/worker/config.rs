@@ -41,10 +41,15 @@ pub(crate) struct Config {
     pub(crate) shares_health: bool,
     /// Whether it also distributes publications.
     pub(crate) serves_topics: bool,
+<<<<<<< HEAD
     /// How often it registers itself in the store; `None` means never.
     pub(crate) registers: Option<Duration>,
     /// Reports what it forwards; `None` if it is no forwarder.
     pub(crate) forwarding: Option<Arc<dyn Fn() -> Forwarding + Send + Sync>>,
+=======
+    /// Whether the span of a job's first run is a child of its producer's span.
+    pub(crate) continues_traces: bool,
+>>>>>>> cbf5390 (Spans of enqueues, runs and calls of workers for OpenTelemetry: feature otel of the library)
     pub(crate) live: LiveReport,
     #[cfg(feature = "cron")]
     pub(crate) schedules: Vec<(String, Schedule)>,
@@ -65,8 +70,12 @@ impl Config {
             health: Health::default(),
             shares_health: false,
             serves_topics: true,
+<<<<<<< HEAD
             registers: Some(WRITE_EVERY),
             forwarding: None,
+=======
+            continues_traces: false,
+>>>>>>> cbf5390 (Spans of enqueues, runs and calls of workers for OpenTelemetry: feature otel of the library)
             live: LiveReport::default(),
             #[cfg(feature = "cron")]
             schedules: Vec::new(),
@@ -97,6 +106,8 @@ pub struct Defaults {
     pub retry_after_max: Option<Duration>,
     /// Of `serve_topics`.
     pub serve_topics: bool,
+    /// Of `continue_trace`.
+    pub continue_trace: bool,
 }
 
 /// Returns the defaults of a worker's options.
@@ -110,6 +121,7 @@ pub fn defaults() -> Defaults {
         timeout_grace: config.timeout_grace,
         retry_after_max: (config.retry_after_max != Duration::MAX).then_some(config.retry_after_max),
         serve_topics: config.serves_topics,
+        continue_trace: config.continues_traces,
     }
 }
 

@@ -157,6 +157,11 @@ impl Runs {
         }
     }
 
+    /// Returns the run of a lease.
+    pub(crate) fn call(&self, lease: Lease) -> Option<Call> {
+        self.active.borrow().get(&lease).map(|run| run.call.clone())
+    }
+
     /// Forgets a run that was settled.
     pub(crate) fn remove(&self, lease: Lease) -> Option<Active> {
         self.active.borrow_mut().remove(&lease)

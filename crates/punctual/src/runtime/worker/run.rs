@@ -21,7 +21,10 @@ use crate::{
         outcome::Outcome,
         time::{Timestamp, When},
     },
-    runtime::handler::{Call, Erased, Stop},
+    runtime::{
+        handler::{Call, Erased, Stop},
+        trace,
+    },
     store::{EndReason, Verdict, check_result},
 };
 
@@ -49,7 +52,8 @@ pub(crate) async fn run(call: Call, handler: Result<Erased, Verdict>, graces: Gr
     let timeout = call.record().timeout;
     let run = async {
         #[cfg(feature = "cron")]
-        super::tick::admit(&call).await?;
+        // A tick that continued the trace of the one before would make a trace without an end.
+        trace::detached(super::tick::admit(&call)).await?;
         Ok::<_, Verdict>(handler?(call.clone()).await)
     };
     let ended = tokio::select! {

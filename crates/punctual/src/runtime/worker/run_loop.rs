@@ -41,6 +41,7 @@ use crate::{
         handler::{Call, Erased, Stop},
         metrics::Metrics,
         repeat::Pauses,
+        trace::{Calling, Running},
         worker::{
             dead_hook::DeadHook,
             leases::{Active, Runs},
@@ -364,10 +365,12 @@ impl<'a> RunLoop<'a> {
         // From here on these count as tried, unless the store says that nothing was changed.
         let tried = self.tried;
         self.tried = tried.max(n);
+        let calling = Calling::begin();
         let answer = match reserve {
             Some(reserve) if n == 0 => self.store.reserve(reserve).await.map(|batch| (vec![], Some(batch))),
             _ => self.store.settle(&self.settlements[..n], reserve).await,
         };
+        calling.end(&self.settlements[..n], |lease| self.runs.call(lease), &answer);
         match answer {
             Ok((settled, batch)) => {
                 self.pauses.reset();
@@ -536,15 +539,22 @@ impl<'a> RunLoop<'a> {
             metrics.started(call.queue(), call.kind(), late);
             (metrics.clone(), Instant::now())
         });
-        let mut slot =
-            Slot { lease, call: call.clone(), verdict: None, ended: self.ended.0.clone(), counted };
+        let running = match &handler {
+            Ok(_) => Running::begin(&call, self.setup.config.continues_traces),
+            Err(_) => Running::default(),
+        };
+        let (ended, traced) = (self.ended.0.clone(), running.clone());
+        let mut slot = Slot { lease, call: call.clone(), verdict: None, ended, counted, traced };
         let graces =
             Graces { cancel: self.setup.config.cancel_grace, timeout: self.setup.config.timeout_grace };
         let run_of = call.clone();
-        let span = tracing::info_span!(target: "punctual", "run", id = %call.id(), kind = call.kind(),
-            queue = call.queue(), attempt = call.attempt(), fence = lease.fence);
+        // In the context of the run, so that a layer that turns it into a span of a trace makes that a child.
+        let span = running.enter(|| {
+            tracing::info_span!(target: "punctual", "process", id = %call.id(), kind = call.kind(),
+                queue = call.queue(), attempt = call.attempt(), fence = lease.fence)
+        });
         let task = async move { slot.fill(run(run_of, handler, graces).await) };
-        let task = self.runtime.spawn(task.instrument(span));
+        let task = self.runtime.spawn(running.around(task.instrument(span)));
         self.runs.add(lease, Active { call, lasts, deadline, task: Some(task.abort_handle()) }, now);
     }
 
@@ -657,6 +667,7 @@ struct Slot {
     ended: UnboundedSender<Ended>,
     /// What counts how long the run took, and when it began; `None` without metrics.
     counted: Option<(Metrics, Instant)>,
+    traced: Running,
 }
 
 impl Slot {
@@ -678,6 +689,7 @@ impl Drop for Slot {
                 Verdict::Release
             }
         });
+        self.traced.end(&self.call, &verdict, verdict_name(&verdict));
         // Fails only if the loop has ended, which then does not need it.
         let _ = self.ended.send(Ended { lease: self.lease, verdict });
     }
