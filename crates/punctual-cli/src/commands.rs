@@ -51,6 +51,8 @@ use punctual::{Client, ErrorKind, JobId, Timestamp};
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
 use self::{limit::Limit, progress::Progress};
+#[cfg(feature = "otel")]
+use crate::telemetry::{self, Telemetry};
 use crate::{
     absent,
     args::{Args, Command, Globals, LogFormat},
@@ -103,39 +105,49 @@ fn carry_out(mut globals: Globals, command: &Command) -> Result {
     };
     let runtime = runtime.enable_all().build()?;
     let answer = runtime.block_on(async {
-        let limit = Limit::of(&globals, command)?;
-        match command {
-            Command::Bench(sizes) => return bench::run(globals.store(), sizes, globals.json()).await,
-            Command::Demo(args) => return demo::run(globals.explicit_store(), args, globals.json()).await,
-            Command::DemoWorker(args) => return Ok(demo::run_worker(globals.store(), args).await?),
-            Command::Shards(args) => return shards::run(&globals, args, &limit).await,
-            #[cfg(feature = "forward")]
-            Command::Forward(args) => return forward::run(globals, command, args).await,
-            #[cfg(feature = "import")]
-            Command::Import(args) if args.is_dry() => {
-                let look = limit.within(import::dry_run(&globals, args)).await;
-                return look.unwrap_or_else(|| Err(limit.passed()));
-            }
-            Command::Cron(args) if let Some(next) = args.of_any() => {
-                return cron::next_of_any(&globals, next);
-            }
-            _ => {}
-        }
-        let mut session = limit
-            .within(Session::open(&globals, command))
-            .await
-            .unwrap_or_else(|| Err(limit.passed().why("the store could not be opened in that time")))?;
-        let Some(done) = limit.within(dispatch(&mut session, command)).await else {
-            session.out.flush()?;
-            // Closing the store would wait for the call that took too long.
-            std::mem::forget(session);
-            return Err(if command.only_looks() { limit.passed() } else { limit.passed_within_a_change() });
-        };
-        done.and_then(|()| Ok(session.out.flush()?))
+        #[cfg(feature = "otel")]
+        let telemetry = Telemetry::start(&globals, command);
+        let work = perform(globals, command);
+        #[cfg(feature = "otel")]
+        let work = telemetry.around(command, work);
+        work.await
     });
     // A thread that still waits for a line of stdin must not keep the program alive.
     runtime.shutdown_background();
     answer
+}
+
+/// Runs a command that needs a runtime.
+async fn perform(globals: Globals, command: &Command) -> Result {
+    let limit = Limit::of(&globals, command)?;
+    match command {
+        Command::Bench(sizes) => return bench::run(globals.store(), sizes, globals.json()).await,
+        Command::Demo(args) => return demo::run(globals.explicit_store(), args, globals.json()).await,
+        Command::DemoWorker(args) => return Ok(demo::run_worker(globals.store(), args).await?),
+        Command::Shards(args) => return shards::run(&globals, args, &limit).await,
+        #[cfg(feature = "forward")]
+        Command::Forward(args) => return forward::run(globals, command, args).await,
+        #[cfg(feature = "import")]
+        Command::Import(args) if args.is_dry() => {
+            let look = limit.within(import::dry_run(&globals, args)).await;
+            return look.unwrap_or_else(|| Err(limit.passed()));
+        }
+        Command::Cron(args) if let Some(next) = args.of_any() => {
+            return cron::next_of_any(&globals, next);
+        }
+        _ => {}
+    }
+    let mut session = limit
+        .within(Session::open(&globals, command))
+        .await
+        .unwrap_or_else(|| Err(limit.passed().why("the store could not be opened in that time")))?;
+    let Some(done) = limit.within(dispatch(&mut session, command)).await else {
+        session.out.flush()?;
+        // Closing the store would wait for the call that took too long.
+        std::mem::forget(session);
+        return Err(if command.only_looks() { limit.passed() } else { limit.passed_within_a_change() });
+    };
+    done.and_then(|()| Ok(session.out.flush()?))
 }
 
 async fn dispatch(session: &mut Session, command: &Command) -> Result {
@@ -237,6 +249,9 @@ pub(crate) struct Session {
     fields: Option<Vec<String>>,
     yes: bool,
     quiet: bool,
+    /// Whether the first run of a job continues the trace of its producer.
+    #[cfg(feature = "otel")]
+    pub(crate) continues_traces: bool,
 }
 
 impl Session {
@@ -272,6 +287,8 @@ impl Session {
             fields: globals.fields.clone(),
             yes: globals.yes,
             quiet: globals.quiet,
+            #[cfg(feature = "otel")]
+            continues_traces: telemetry::continues(globals),
         })
     }
 

@@ -34,6 +34,9 @@ pub(crate) struct Config {
     /// Options of `punctual work`.
     #[serde(default)]
     work: toml::Table,
+    /// Where traces go.
+    #[serde(default)]
+    pub(crate) telemetry: Telemetry,
     /// Options of all commands: `tz`, `color`, `log_format`.
     #[serde(skip)]
     globals: toml::Table,
@@ -43,6 +46,21 @@ pub(crate) struct Config {
     color: Option<String>,
     #[serde(default)]
     log_format: Option<String>,
+}
+
+/// Where traces go, and how they begin.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(
+    not(feature = "otel"),
+    expect(dead_code, reason = "a build without the feature reads the file all the same")
+)]
+pub(crate) struct Telemetry {
+    /// The address of a collector, unless the environment names one.
+    pub(crate) otlp_endpoint: Option<String>,
+    /// Whether the first run of a job continues the trace of its producer.
+    #[serde(default)]
+    pub(crate) continue_trace: bool,
 }
 
 /// A queue whose jobs are handed over.

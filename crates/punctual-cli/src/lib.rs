@@ -23,6 +23,8 @@ mod quantile;
 #[cfg(all(test, unix))]
 mod reference;
 mod requests;
+#[cfg(feature = "otel")]
+mod telemetry;
 mod times;
 
 use std::process::ExitCode;

@@ -82,6 +82,12 @@ pub(crate) fn with_watcher(client: &Client, stop: &CancellationToken, watcher: &
         .with_state(Arc::new(api))
 }
 
+/// Returns whether there is a call of this name.
+#[cfg(feature = "otel")]
+pub(crate) fn is_call(name: &str) -> bool {
+    openapi::has(name)
+}
+
 /// Answers a method that a route does not have.
 fn no_method(hint: &str) -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "invalid", "the route does not have this method")

@@ -53,6 +53,7 @@ use axum::{
 use punctual::{CancellationToken, Client};
 
 use self::{assets::Assets, fault::Fault, links::Links};
+use crate::trace;
 pub(crate) use events::streamed;
 pub(crate) use login::{login, to_login};
 pub(crate) use shared::Shared;
@@ -116,7 +117,7 @@ pub(crate) fn with_watcher(client: &Client, options: DashboardOptions, watcher: 
         overview: Shared::default(),
         options,
     });
-    Router::new()
+    let router = Router::new()
         .route("/", get(overview::page))
         .route("/upcoming", get(upcoming::page))
         .route("/jobs", get(jobs::page))
@@ -151,7 +152,8 @@ pub(crate) fn with_watcher(client: &Client, options: DashboardOptions, watcher: 
         .fallback(async || Fault::NoPage)
         .method_not_allowed_fallback(async || Fault::Method)
         .layer(middleware::from_fn_with_state(Arc::clone(&board), guard::guard))
-        .with_state(board)
+        .with_state(board);
+    trace::routes(router)
 }
 
 /// What all handlers share.

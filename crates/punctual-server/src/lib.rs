@@ -12,6 +12,7 @@ mod rights;
 mod server;
 mod tls;
 pub mod token;
+mod trace;
 
 pub use api::api;
 pub use dashboard::{DashboardOptions, dashboard};

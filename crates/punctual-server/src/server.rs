@@ -24,6 +24,7 @@ use crate::{
     metrics::{Sampler, away},
     rights,
     token::Role,
+    trace,
 };
 
 /// Connections of workers stay open. After an hour they are made anew, so that load is spread over servers behind one address.
@@ -112,6 +113,7 @@ impl Server {
                 move |refusal, _| to_login(&base, refusal)
             }))
             .layer(middleware::from_fn_with_state(self.client.clone(), away));
+        let inner = trace::spans(inner, base);
         if base.is_empty() {
             return inner;
         }

@@ -269,6 +269,8 @@ impl Route {
             .health(health)
             .forwarding(forwarder.report())
             .handle_raw(forwarder.handler());
+        #[cfg(feature = "otel")]
+        let worker = worker.continue_trace(session.continues_traces);
         Ok(worker.run_until(shutdown.clone()).await?)
     }
 }

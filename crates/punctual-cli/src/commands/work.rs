@@ -42,7 +42,8 @@ const KILLED_MAX: Duration = Duration::from_secs(10);
 #[command(after_help = "\
 The command reads the payload from stdin. Its environment has PUNCTUAL_JOB_ID, PUNCTUAL_KIND, PUNCTUAL_QUEUE, \
 PUNCTUAL_GROUP, PUNCTUAL_ATTEMPT, PUNCTUAL_MAX_ATTEMPTS, PUNCTUAL_FENCE, PUNCTUAL_RUN_AT_MS, PUNCTUAL_CONTENT_TYPE, and as \
-JSON PUNCTUAL_TAGS and PUNCTUAL_HEADERS. PUNCTUAL_STORE is removed (see --pass-store).
+JSON PUNCTUAL_TAGS and PUNCTUAL_HEADERS. PUNCTUAL_STORE is removed (see --pass-store). TRACEPARENT is that of the run, if \
+traces are sent.
 
 The exit code decides what happens to the job. 0: done. 75: run again after --snooze. 100: dead. Any other: retry after the \
 job's backoff; the end of stderr is kept as the error.
@@ -137,6 +138,10 @@ pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
         .timeout_grace(GONE_MAX)
         .health(&health)
         .handle_raw(run);
+    #[cfg(feature = "otel")]
+    {
+        worker = worker.continue_trace(session.continues_traces);
+    }
     if let Some(lease) = args.lease {
         worker = worker.lease(lease);
     }

@@ -244,8 +244,9 @@ fn queue_settings() -> Vec<[String; 5]> {
 
 /// The options of a worker in a program: method, values, default, meaning.
 fn worker_options() -> Vec<[String; 4]> {
-    let Defaults { slots, lease, shutdown_grace, cancel_grace, timeout_grace, retry_after_max, serve_topics } =
+    let Defaults { slots, lease, shutdown_grace, cancel_grace, timeout_grace, retry_after_max, .. } =
         defaults();
+    let Defaults { serve_topics, continue_trace, .. } = defaults();
     let grace = || format!("at most {}", time(GRACE_MAX));
     let worker = |name: &str, values: String, default: String, meaning: &str| {
         [code(name), values, default, meaning.to_owned()]
@@ -304,6 +305,12 @@ fn worker_options() -> Vec<[String; 4]> {
             "Whether the worker also distributes publications.",
         ),
         worker(
+            "continue_trace",
+            "`true`, `false`".to_owned(),
+            code(continue_trace),
+            "Whether the first run of a job continues the trace of its producer (feature `otel`).",
+        ),
+        worker(
             "health_file",
             "a path".to_owned(),
             NONE.to_owned(),
@@ -345,10 +352,21 @@ fn flags(path: &str) -> Vec<[String; 3]> {
 }
 
 /// Variables that no option names, and what they do.
-const VARIABLES: [(&str, &str); 9] = [
+const VARIABLES: [(&str, &str); 17] = [
     ("RUST_LOG", "Levels and modules of log lines, such as `warn,punctual=debug`. It overrides `-v`."),
     ("NO_COLOR", "If it is not empty, `--color auto` uses no colours."),
     ("TERM", "If it is `dumb`, `--color auto` uses no colours."),
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", "Address of a collector ([Traces](../operating/traces.md))."),
+    ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "The same for traces only, with its path."),
+    ("OTEL_SERVICE_NAME", "Name of the program in traces (default: `punctual`)."),
+    ("OTEL_RESOURCE_ATTRIBUTES", "Attributes of the program in traces, such as `service.name=mailer`."),
+    ("OTEL_TRACES_EXPORTER", "If it is `none`, there are no traces."),
+    ("OTEL_SDK_DISABLED", "If it is `true`, there are no traces."),
+    (
+        "TRACEPARENT",
+        "Trace that `push` and `topic` are part of. `work` sets it for commands, if traces are on.",
+    ),
+    ("TRACESTATE", "The same: what tracing systems add to it."),
     ("XDG_CONFIG_HOME", "Folder of `punctual/config.toml` (default: `~/.config`)."),
     ("HOME", "Folder of `.config`, if `XDG_CONFIG_HOME` is not set."),
     ("SQLITE_TMPDIR", "Folder for temporary files of `compact`."),
@@ -432,6 +450,12 @@ fn configuration() -> (Vec<[String; 4]>, Vec<[String; 4]>) {
             "Options of `punctual serve`, such as `tls_cert` for `--tls-cert`.",
         ),
         ("work", "a table", NONE.to_owned(), "Options of `punctual work`, such as `slots = 20`."),
+        (
+            "telemetry",
+            "a table",
+            NONE.to_owned(),
+            "`otlp_endpoint` and `continue_trace` ([Traces](../operating/traces.md)).",
+        ),
         (
             "forward",
             "`[[forward]]` tables",
@@ -688,7 +712,7 @@ fn the_page_of_settings_is_what_the_code_says() {
 fn every_variable_is_listed() {
     let options = variables_of_options().into_iter().map(|(name, _)| name);
     let listed: BTreeSet<String> = options.chain(VARIABLES.map(|(name, _)| name.to_owned())).collect();
-    let read = named_in_sources(&["env::var(\"", "env::var_os(\""]);
+    let read = named_in_sources(&["env::var(\"", "env::var_os(\"", "variable(\""]);
     assert!(read.is_subset(&listed), "not listed: {:?}", read.difference(&listed).collect::<Vec<_>>());
     let unread = VARIABLES.iter().map(|(name, _)| *name).filter(|name| !read.contains(*name));
     // These two are read by a loop over their names.

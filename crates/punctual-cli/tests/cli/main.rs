@@ -46,6 +46,8 @@ mod token;
 mod tool;
 mod topic;
 #[cfg(unix)]
+mod traces;
+#[cfg(unix)]
 mod versions;
 #[cfg(unix)]
 mod work;

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{Api, Problem, Scope, lanes::Lane, openapi, registrations};
-use crate::gate::Right;
+use crate::{gate::Right, trace::pass_on};
 
 type Answer = Result<Vec<u8>, Problem>;
 
@@ -127,8 +127,8 @@ async fn enqueue(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     }
     let results: Vec<Option<Enqueued>> = match number {
         None => client.push(jobs).await?.into_iter().map(Some).collect(),
-        Some(call) if body.partial => store.enqueue_each(call, &jobs).await?,
-        Some(call) => store.enqueue(call, &jobs).await?.into_iter().map(Some).collect(),
+        Some(call) if body.partial => store.enqueue_each(call, &pass_on(jobs)).await?,
+        Some(call) => store.enqueue(call, &pass_on(jobs)).await?.into_iter().map(Some).collect(),
     };
     let mut shown = Vec::with_capacity(results.len());
     for result in results {

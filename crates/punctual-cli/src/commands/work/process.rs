@@ -149,6 +149,11 @@ impl Runner {
             // Not the group in the worker's own environment.
             None => command.env_remove("PUNCTUAL_GROUP"),
         };
+        // So that spans of the command are children of the run.
+        #[cfg(feature = "otel")]
+        for (name, value) in punctual::trace::headers() {
+            command.env(name.to_ascii_uppercase(), value);
+        }
         // Its address may hold a password.
         if !self.how.pass_store {
             command.env_remove("PUNCTUAL_STORE");

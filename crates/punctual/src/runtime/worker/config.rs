@@ -41,15 +41,12 @@ pub(crate) struct Config {
     pub(crate) shares_health: bool,
     /// Whether it also distributes publications.
     pub(crate) serves_topics: bool,
-<<<<<<< HEAD
     /// How often it registers itself in the store; `None` means never.
     pub(crate) registers: Option<Duration>,
     /// Reports what it forwards; `None` if it is no forwarder.
     pub(crate) forwarding: Option<Arc<dyn Fn() -> Forwarding + Send + Sync>>,
-=======
     /// Whether the span of a job's first run is a child of its producer's span.
     pub(crate) continues_traces: bool,
->>>>>>> cbf5390 (Spans of enqueues, runs and calls of workers for OpenTelemetry: feature otel of the library)
     pub(crate) live: LiveReport,
     #[cfg(feature = "cron")]
     pub(crate) schedules: Vec<(String, Schedule)>,
@@ -70,12 +67,9 @@ impl Config {
             health: Health::default(),
             shares_health: false,
             serves_topics: true,
-<<<<<<< HEAD
             registers: Some(WRITE_EVERY),
             forwarding: None,
-=======
             continues_traces: false,
->>>>>>> cbf5390 (Spans of enqueues, runs and calls of workers for OpenTelemetry: feature otel of the library)
             live: LiveReport::default(),
             #[cfg(feature = "cron")]
             schedules: Vec::new(),
