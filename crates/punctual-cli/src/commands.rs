@@ -107,7 +107,7 @@ fn carry_out(mut globals: Globals, command: &Command) -> Result {
     let answer = runtime.block_on(async {
         #[cfg(feature = "otel")]
         let telemetry = Telemetry::start(&globals, command);
-        let work = perform(globals, command);
+        let work = Box::pin(perform(globals, command));
         #[cfg(feature = "otel")]
         let work = telemetry.around(command, work);
         work.await

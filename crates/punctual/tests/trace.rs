@@ -106,7 +106,7 @@ async fn work(worker: Worker, runs: usize, outcome: impl Fn(&Ctx) -> Outcome + S
     let stop = CancellationToken::new();
     let working = tokio::spawn(worker.run_until(stop.clone()));
     for _ in 0..runs {
-        tokio::time::timeout(Duration::from_secs(60), told.recv()).await.unwrap().unwrap();
+        tokio::time::timeout(Duration::from_mins(1), told.recv()).await.unwrap().unwrap();
     }
     stop.cancel();
     working.await.unwrap().unwrap();
