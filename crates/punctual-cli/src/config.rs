@@ -36,6 +36,10 @@ pub(crate) struct Config {
     work: toml::Table,
     /// Where traces go.
     #[serde(default)]
+    #[cfg_attr(
+        not(feature = "otel"),
+        allow(dead_code, reason = "a build without the feature reads the file all the same")
+    )]
     pub(crate) telemetry: Telemetry,
     /// Options of all commands: `tz`, `color`, `log_format`.
     #[serde(skip)]
@@ -53,7 +57,7 @@ pub(crate) struct Config {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(
     not(feature = "otel"),
-    expect(dead_code, reason = "a build without the feature reads the file all the same")
+    allow(dead_code, reason = "a build without the feature reads the file all the same")
 )]
 pub(crate) struct Telemetry {
     /// The address of a collector, unless the environment names one.
