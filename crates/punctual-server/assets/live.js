@@ -18,9 +18,10 @@ const dress = () => { if (theme === 'auto') delete root.dataset.theme; else root
 dress();
 
 const HELP = [['g o', 'Overview'], ['g t', 'Timeline'], ['g j', 'Jobs'], ['g q', 'Queues'], ['g f', 'Failures'], ['g s', 'Schedules'], ['g w', 'Workers'],
+  ['g p', 'Operations'], ['g a', 'Activity'],
   ['/', 'Go to the filter'], ['j k', 'Next and previous row'], ['x', 'Select the row'], ['Enter', 'Open the row'],
   ['Space', 'Pause or resume updates'], ['t', 'Theme: auto, light, dark'], ['?', 'This help']];
-const GO = { o: '.', t: 'upcoming', j: 'jobs', q: 'queues', f: 'failures', s: 'schedules', w: 'workers' };
+const GO = { o: '.', t: 'upcoming', j: 'jobs', q: 'queues', f: 'failures', s: 'schedules', w: 'workers', p: 'operations', a: 'activity' };
 
 // ── morphing ──
 
@@ -83,6 +84,7 @@ const paint = () => {
   button.firstChild.textContent = state[0].toUpperCase() + state.slice(1);
   button.setAttribute('aria-label', `Updates: ${state}. ${paused ? 'Resume' : 'Pause'}`);
 };
+const every = () => Math.max(gap, +main.dataset.every || IDLE);
 const isOff = () => !isLive || paused || document.hidden;
 
 // Says to people who do not see the page what is on it now.
@@ -124,8 +126,8 @@ const refresh = async () => {
     }
     gap = Math.max(GAP, SHARE * (Date.now() - last));
     listen(); paint();
-    // Ages on the page change by themselves.
-    plan(due ? gap : IDLE);
+    // Ages on the page change by themselves. So does an operation, on a page that says how often.
+    plan(due ? gap : every());
   } catch { failed(); }
   busy = false;
 };

@@ -28,7 +28,11 @@ use tokio::sync::Semaphore;
 
 pub(crate) use self::problem::Problem;
 use self::{body::Room, lanes::Lanes, scope::Scope};
-use crate::dashboard::{Shared, Watcher};
+use crate::{
+    activity::Activity,
+    dashboard::{Shared, Watcher},
+    operations::Operations,
+};
 
 /// What the calls need.
 #[derive(Debug)]
@@ -43,6 +47,8 @@ struct Api {
     stats: Shared<Problem>,
     /// The streams of jobs that can begin.
     streams: Arc<Semaphore>,
+    activity: Activity,
+    operations: Operations,
 }
 
 /// Returns a router for the HTTP API, `/api/v1`. `stop` ends requests that wait for jobs.
@@ -57,11 +63,20 @@ struct Api {
 /// # Ok(()) }
 /// ```
 pub fn api(client: &Client, stop: &CancellationToken) -> Router {
-    with_watcher(client, stop, &Watcher::new(client, stop))
+    let activity = Activity::new(client);
+    let operations = Operations::new(client, &activity);
+    operations.start(stop);
+    with(client, stop, &Watcher::new(client, stop), &activity, &operations)
 }
 
-/// As [`api`], with a watcher that several routers share.
-pub(crate) fn with_watcher(client: &Client, stop: &CancellationToken, watcher: &Watcher) -> Router {
+/// As [`api`], with what it shares with the dashboard.
+pub(crate) fn with(
+    client: &Client,
+    stop: &CancellationToken,
+    watcher: &Watcher,
+    activity: &Activity,
+    operations: &Operations,
+) -> Router {
     let api = Api {
         client: client.clone(),
         stop: stop.clone(),
@@ -70,6 +85,8 @@ pub(crate) fn with_watcher(client: &Client, stop: &CancellationToken, watcher: &
         watcher: watcher.clone(),
         stats: Shared::default(),
         streams: Arc::new(Semaphore::new(resources::STREAMS_MAX)),
+        activity: activity.clone(),
+        operations: operations.clone(),
     };
     let nothing = async || Problem::not_found("there is no such route in the HTTP API");
     let wrong = async || no_method("calls are made with POST");

@@ -4,6 +4,7 @@
 //! Every request passes `guard`, which alone decides whether a change is allowed and sets the headers of the answer.
 
 mod act;
+mod activity;
 mod assets;
 mod badge;
 mod chart;
@@ -22,17 +23,14 @@ mod jobs;
 mod links;
 mod login;
 mod matching;
-mod order;
+mod operations;
 mod overview;
-mod picked;
-mod preview;
 mod queue;
 mod queues;
 mod schedule;
 mod schedules;
 mod settings;
 mod shared;
-mod step;
 mod terms;
 mod text;
 mod topics;
@@ -53,7 +51,7 @@ use axum::{
 use punctual::{CancellationToken, Client};
 
 use self::{assets::Assets, fault::Fault, links::Links};
-use crate::trace;
+use crate::{activity::Activity, operations::Operations, trace};
 pub(crate) use events::streamed;
 pub(crate) use login::{login, to_login};
 pub(crate) use shared::Shared;
@@ -103,17 +101,29 @@ pub struct DashboardOptions {
 /// # Ok(()) }
 /// ```
 pub fn dashboard(client: &Client, options: DashboardOptions) -> Router {
-    let watcher = Watcher::new(client, &options.stop);
-    with_watcher(client, options, &watcher)
+    let (watcher, activity) = (Watcher::new(client, &options.stop), Activity::new(client));
+    let operations = Operations::new(client, &activity);
+    if !options.read_only {
+        operations.start(&options.stop);
+    }
+    with(client, options, &watcher, &activity, &operations)
 }
 
-/// As [`dashboard`], with a watcher that several routers share.
-pub(crate) fn with_watcher(client: &Client, options: DashboardOptions, watcher: &Watcher) -> Router {
+/// As [`dashboard`], with what several routers share.
+pub(crate) fn with(
+    client: &Client,
+    options: DashboardOptions,
+    watcher: &Watcher,
+    activity: &Activity,
+    operations: &Operations,
+) -> Router {
     let board = Arc::new(Board {
         client: client.clone(),
         links: Links::new(&options.base_path),
         assets: Assets::new(),
         watcher: watcher.clone(),
+        activity: activity.clone(),
+        operations: operations.clone(),
         overview: Shared::default(),
         options,
     });
@@ -124,10 +134,12 @@ pub(crate) fn with_watcher(client: &Client, options: DashboardOptions, watcher: 
         .route("/jobs/confirm", post(act::confirm))
         .route("/jobs/act", post(act::act))
         .route("/jobs/matching", post(matching::preview))
-        .route("/jobs/matching/act", post(matching::act))
         .route("/jobs/{id}", get(job::page))
         .route("/jobs/{id}/edit", get(edit::page).post(edit::save))
         .route("/jobs/{id}/duplicate", post(copy::duplicate))
+        .route("/operations", get(operations::list).post(operations::order))
+        .route("/operations/{id}", get(operations::page))
+        .route("/operations/{id}/cancel", post(operations::cancel))
         .route("/queues", get(queues::page))
         .route("/queues/{name}", get(queue::page))
         .route("/queues/{name}/pause", post(queue::pause))
@@ -146,6 +158,7 @@ pub(crate) fn with_watcher(client: &Client, options: DashboardOptions, watcher: 
         .route("/workers/{id}/quiet", post(workers::quiet))
         .route("/workers/{id}/resume", post(workers::resume))
         .route("/workers/{id}/stop", post(workers::stop))
+        .route("/activity", get(activity::page))
         .route("/events", get(events::page))
         .route("/style.css", get(assets::style))
         .route("/live.js", get(assets::script))
@@ -163,6 +176,8 @@ struct Board {
     links: Links,
     assets: Assets,
     watcher: Watcher,
+    activity: Activity,
+    operations: Operations,
     overview: Shared<Fault>,
     options: DashboardOptions,
 }

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod accept;
+mod activity;
 mod api;
 mod dashboard;
 mod failures;
@@ -8,6 +9,8 @@ mod figures;
 pub mod gate;
 mod listen;
 mod metrics;
+mod operations;
+mod reserved;
 mod rights;
 mod server;
 mod tls;
@@ -18,5 +21,6 @@ pub use api::api;
 pub use dashboard::{DashboardOptions, dashboard};
 pub use listen::{Listening, listen, router};
 pub use metrics::text;
+pub use reserved::is_reserved;
 pub use server::Server;
 pub use tls::Tls;

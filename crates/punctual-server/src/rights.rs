@@ -25,7 +25,8 @@ fn of_page(method: &Method, path: &str) -> Option<Needs> {
             &Method::POST,
             // A form, or its filter, says which queues.
             ["jobs", "confirm" | "act" | "matching"]
-            | ["jobs", "matching", "act"]
+            | ["operations"]
+            | ["operations", _, "cancel"]
             | ["jobs", _, "duplicate"]
             | ["queues", _, "pause" | "resume"],
         ) => Some(Right::Operate.by_queue()),
@@ -34,7 +35,9 @@ fn of_page(method: &Method, path: &str) -> Option<Needs> {
         }
         (&Method::GET, ["queues", _, "settings"]) => None,
         // What a caller for some queues may see. It is sent from the overview to its jobs.
-        (&Method::GET, [""] | ["jobs"] | ["jobs" | "queues", _]) => Some(Right::Read.by_queue()),
+        (&Method::GET, [""] | ["jobs"] | ["jobs" | "queues" | "operations", _]) => {
+            Some(Right::Read.by_queue())
+        }
         // The other pages, and metrics.
         (&Method::GET, _) => Some(Right::Read.in_store()),
         _ => None,
@@ -47,13 +50,15 @@ fn of_api(method: &Method, path: &str) -> Option<Needs> {
         (&Method::GET, ["openapi.json"]) => Some(Needs::PUBLIC),
         (
             &Method::GET,
-            ["jobs" | "schedules" | "topics" | "stats" | "failures" | "events"] | ["schedules" | "topics", _],
+            ["jobs" | "schedules" | "topics" | "stats" | "failures" | "events" | "operations" | "activity"]
+            | ["schedules" | "topics", _],
         ) => Some(Right::Read.in_store()),
-        (&Method::GET, ["jobs" | "queues", _] | ["workers"]) => Some(Right::Read.by_queue()),
+        (&Method::GET, ["jobs" | "queues" | "operations", _] | ["workers"]) => Some(Right::Read.by_queue()),
         (
             &Method::POST,
-            ["jobs"]
+            ["jobs" | "operations"]
             | ["jobs", _, "cancel" | "retry" | "run-now"]
+            | ["operations", _, "cancel"]
             | ["queues", _, "pause" | "resume"]
             | ["workers", _, "quiet" | "resume" | "stop"],
         )

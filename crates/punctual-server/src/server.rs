@@ -17,11 +17,13 @@ use tower::Service as _;
 use crate::{
     DashboardOptions, Tls,
     accept::{Limits, accept},
+    activity::Activity,
     api::{self, Problem},
-    dashboard::{Watcher, login, to_login, with_watcher},
+    dashboard::{self, Watcher, login, to_login},
     gate::{Caller, Gate, Needs},
     listen::metrics_router,
     metrics::{Sampler, away},
+    operations::Operations,
     rights,
     token::Role,
     trace,
@@ -34,6 +36,8 @@ const LIMITS: Limits = Limits {
     drain: Duration::from_secs(30),
     head: Duration::from_mins(1),
 };
+/// How long a server that ends waits for the step of an operation, and for the activity log.
+const GIVE_BACK_MAX: Duration = Duration::from_secs(5);
 /// How long the store may take to answer before the server is not ready.
 const READY_MAX: Duration = Duration::from_secs(2);
 
@@ -54,6 +58,8 @@ pub struct Server {
     sampler: Sampler,
     gate: Gate,
     dashboard: DashboardOptions,
+    activity: Activity,
+    operations: Operations,
     tls: Option<Tls>,
 }
 
@@ -62,9 +68,12 @@ impl Server {
     pub fn new(client: &Client) -> Self {
         let metrics = Metrics::default();
         let client = client.with_metrics(&metrics);
+        let activity = Activity::new(&client);
         Self {
             gate: Gate::new(&client),
             sampler: Sampler::new(&client),
+            operations: Operations::new(&client, &activity),
+            activity,
             client,
             metrics,
             dashboard: DashboardOptions::default(),
@@ -95,14 +104,18 @@ impl Server {
         self
     }
 
-    /// Returns the router, under its base path. `stop` ends requests that wait for jobs, and streams of live pages.
+    /// Returns the router, under its base path. `stop` ends requests that wait for jobs, streams of live pages, and the steps of
+    /// operations. Call it in a runtime of tokio: operations of the store then go on at once, else with the first order.
     ///
     /// Requests need the address of the peer: [`axum::extract::ConnectInfo`] of a `SocketAddr`.
     pub fn router(&self, stop: &CancellationToken) -> Router {
+        if !self.dashboard.read_only {
+            self.operations.start(stop);
+        }
         let watcher = Watcher::new(&self.client, stop);
         let (base, pages) = (&self.dashboard.base_path, self.pages(&watcher));
         let inner = Router::new()
-            .merge(api::with_watcher(&self.client, stop, &watcher))
+            .merge(api::with(&self.client, stop, &watcher, &self.activity, &self.operations))
             .merge(metrics_router(&self.metrics, Some(self.sampler.clone())))
             .merge(health(&self.client))
             .merge(login(&self.gate, base))
@@ -127,7 +140,8 @@ impl Server {
         &self,
         watcher: &Watcher,
     ) -> impl Fn(Request) -> RouteFuture<Infallible> + Clone + Send + Sync + use<> {
-        let pages = with_watcher(&self.client, self.dashboard.clone(), watcher);
+        let pages =
+            dashboard::with(&self.client, self.dashboard.clone(), watcher, &self.activity, &self.operations);
         move |request| pages.clone().call(request)
     }
 
@@ -152,6 +166,9 @@ impl Server {
         let listener = tokio::net::TcpListener::bind(addr).await.map_err(cannot)?;
         ready(listener.local_addr().map_err(cannot)?);
         accept(listener, self.tls.as_ref(), self.router(stop), LIMITS, stop).await;
+        // Otherwise another server goes on with its operations only after their leases have ended.
+        _ = timeout(GIVE_BACK_MAX, self.operations.stopped()).await;
+        _ = timeout(GIVE_BACK_MAX, self.activity.flush()).await;
         Ok(())
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! All of this is read and written as ordinary documents. A program that offers the raw verb `doc` of a store to others
 //! must refuse keys that begin with [`PREFIX`] to all but admins of the whole store, or its callers can grant themselves
-//! any right. See [`is_reserved`].
+//! any right. See [`is_reserved`](crate::is_reserved).
 
 use std::{fmt, time::Duration};
 
@@ -354,24 +354,6 @@ pub async fn revoke(client: &Client, id: &str) -> Result<bool> {
     match client.store().doc(&remove).await? {
         DocReply::Is(_) => Ok(true),
         DocReply::Conflict(_) | DocReply::Page { .. } => Err(unexpected()),
-    }
-}
-
-/// Returns whether a key of a document is that of a token, so that only an admin may reach it from outside.
-///
-/// The same holds for a list with a prefix, if it can contain such keys: this is so for each prefix of `token/`.
-///
-/// ```
-/// # use punctual::store::DocOp;
-/// # use punctual_server::token::is_reserved;
-/// assert!(is_reserved(&DocOp::Get { key: "token/00c0ffee".to_owned() }));
-/// assert!(is_reserved(&DocOp::List { prefix: "to".to_owned(), after: None, limit: 1 }));
-/// assert!(!is_reserved(&DocOp::Get { key: "schedule/nightly".to_owned() }));
-/// ```
-pub fn is_reserved(op: &DocOp) -> bool {
-    match op {
-        DocOp::Get { key } | DocOp::Put { key, .. } | DocOp::Remove { key, .. } => key.starts_with(PREFIX),
-        DocOp::List { prefix, .. } => prefix.starts_with(PREFIX) || PREFIX.starts_with(prefix.as_str()),
     }
 }
 

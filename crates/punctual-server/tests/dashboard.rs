@@ -37,8 +37,18 @@ use punctual::{
 use punctual_server::DashboardOptions;
 
 /// The pages that need no argument.
-const PAGES: [&str; 8] =
-    ["", "/upcoming", "/jobs", "/queues", "/failures", "/schedules", "/topics", "/workers"];
+const PAGES: [&str; 10] = [
+    "",
+    "/upcoming",
+    "/jobs",
+    "/queues",
+    "/failures",
+    "/schedules",
+    "/topics",
+    "/workers",
+    "/operations",
+    "/activity",
+];
 
 fn read_only() -> DashboardOptions {
     DashboardOptions { read_only: true, ..DashboardOptions::default() }
@@ -83,6 +93,9 @@ async fn every_page_is_shown_with_and_without_jobs() {
         let empty = site.get("/").await.text;
         assert!(empty.contains("Enqueue the first job"), "{empty}");
         fill(&t, "plain").await;
+        let now = t.client.store().now().await.unwrap().as_ms().to_string();
+        let order = [("action", "delete"), ("filter", "queue:none"), ("confirmed", now.as_str())];
+        assert_eq!(site.post("/operations", &order).await.status, StatusCode::SEE_OTHER);
         for page in PAGES {
             let answer = site.get(&site.path(page)).await;
             assert_eq!(answer.status, StatusCode::OK, "{page}");
@@ -439,7 +452,7 @@ async fn a_read_only_dashboard_refuses_every_change_and_shows_no_button() {
     let before = t.client.list(&Site::all()).await.unwrap();
     let site = Site::new(&t.client, read_only());
     let routes = post_routes();
-    assert_eq!(routes.len(), 17, "{routes:?}");
+    assert_eq!(routes.len(), 18, "{routes:?}");
     let id = before.jobs[0].id;
     let open = Site::new(&t.client, DashboardOptions::default());
     let picked = picked(&open, id).await;

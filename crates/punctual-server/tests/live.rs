@@ -109,7 +109,8 @@ async fn one_watcher_reads_for_all_pages_and_none_without_pages() {
         sleep(Duration::from_secs(100)).await;
         let calls = calls.load(Ordering::Relaxed) - before;
         println!("{n} pages: {calls} calls to the store in 100 s");
-        let expected = if n == 0 { 0..=0 } else { 145..=165 };
+        // Once a minute the server looks for operations that another one has left.
+        let expected = if n == 0 { 0..=2 } else { 145..=167 };
         assert!(expected.contains(&calls), "{n} pages: {calls} calls");
         drop(streams);
         sleep(Duration::from_secs(3)).await;

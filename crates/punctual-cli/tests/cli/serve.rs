@@ -9,6 +9,7 @@ use std::{
 use crate::{
     exec::signal,
     fixture::{Cli, Said, said, wait},
+    server_page::{post, send},
 };
 
 /// A server of a store, and the command line with the server as its store.
@@ -179,6 +180,43 @@ fn a_signal_ends_it_and_the_waits_of_its_workers() {
     assert!(worker.try_wait().unwrap().is_none());
     worker.kill().unwrap();
     worker.wait().unwrap();
+}
+
+/// The server is killed in the middle of an operation, and another process goes on.
+#[test]
+fn an_operation_goes_on_after_its_server_was_killed() {
+    const JOBS: usize = 10_000;
+    let mut served = Served::start(Cli::new(), "");
+    let lines = "{\"kind\":\"k\",\"queue\":\"mail\",\"delay_ms\":3600000}\n".repeat(JOBS);
+    assert_eq!(served.behind.feed("push --batch -", lines).code, Some(0));
+    let order = r#"{"action":"cancel","filter":"queue:mail","reason":"wrong list"}"#;
+    let ordered: serde_json::Value = serde_json::from_str(&post(&served.url, "operations", order)).unwrap();
+    let path = format!("operations/{}", ordered["id"].as_str().unwrap());
+    let show = |url: &str| -> serde_json::Value {
+        let answer = send(url, "GET", &path, "", "");
+        serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+    };
+    let begun = || Some(show(&served.url)).filter(|operation| operation["outcomes"]["done"] != 0);
+    wait(begun, || "no step was taken".to_owned());
+    served.child.kill().unwrap();
+    served.child.wait().unwrap();
+    let cancelled = served.behind.json("stats")["cancelled"].as_u64().unwrap();
+    assert!(
+        0 < cancelled && cancelled < JOBS as u64,
+        "{cancelled} of {JOBS} jobs were cancelled before the kill"
+    );
+
+    let folder = std::mem::replace(&mut served.behind, Cli::new());
+    let again = Served::start(folder, "");
+    // The lease of the first server lasts for up to 15 s.
+    let end = wait(
+        || Some(show(&again.url)).filter(|operation| operation["state"] != "running"),
+        || format!("it never ended: {}", show(&again.url)),
+    );
+    assert_eq!(end["state"], "done");
+    assert_eq!(again.behind.json("stats")["cancelled"], JOBS);
+    let done = end["outcomes"]["done"].as_u64().unwrap();
+    assert!((JOBS as u64 - 250..=JOBS as u64).contains(&done), "{end}");
 }
 
 /// A certificate of 127.0.0.1 that signs itself, and its key.

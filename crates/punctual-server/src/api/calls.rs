@@ -4,7 +4,8 @@ use punctual::{
     ErrorKind, JobRecord, When,
     limits::BATCH_BYTES_MAX,
     store::{
-        Audit, Batch, DocOp, Enqueued, Heartbeat, List, Reserve, Settlement, ToolOp, Upcoming,
+        Acted, Action, Audit, Batch, DocOp, DocReply, Enqueued, Heartbeat, List, QueueOp, QueueReply,
+        Reserve, Selector, Settlement, Target, ToolOp, Upcoming,
         wire::{
             self, ActBody, ActReply, ActionBody, BatchBody, CountBody, DoctorReply, EnqueueBody,
             EnqueueReply, ExtendBody, ExtendReply, GetBody, HolderBody, IdentityReply, JobReply, JobView,
@@ -18,7 +19,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{Api, Problem, Scope, lanes::Lane, openapi, registrations};
-use crate::{gate::Right, trace::pass_on};
+use crate::{
+    gate::Right,
+    operations::{Outcomes, reason_of},
+    trace::pass_on,
+};
 
 type Answer = Result<Vec<u8>, Problem>;
 
@@ -285,14 +290,56 @@ pub(super) async fn histogram(api: &Api, upcoming: &Upcoming) -> Answer {
 async fn act(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let body: ActBody<ActionBody<'_>> = read(body)?;
     scope.in_store(Right::Operate)?;
-    let acted = api.client.store().act(&body.targets, &body.action.action()?).await?;
+    let action = body.action.action()?;
+    let acted = api.client.store().act(&body.targets, &action).await;
+    note_act(api, scope, &body.targets, &action, &acted);
+    let acted = acted?;
     write(&ActReply { results: acted.into_iter().map(Into::into).collect() })
+}
+
+/// Says in the activity log what became of jobs.
+pub(super) fn note_act(
+    api: &Api,
+    scope: &Scope,
+    targets: &[Target],
+    action: &Action,
+    acted: &Result<Vec<Acted>, punctual::Error>,
+) {
+    let jobs = targets.iter().filter_map(|target| match &target.selector {
+        Selector::Id(id) => Some(*id),
+        Selector::Key(_) => None,
+    });
+    let outcomes = acted.as_ref().map(|acted| Outcomes::of_all(acted)).unwrap_or_default();
+    let entry = scope.entry(&action.name().replace('-', "_")).jobs(jobs, &outcomes).reason(reason_of(action));
+    api.activity.note(entry, acted);
+}
+
+/// Takes a step on a queue. Says it in the activity log, if an operator took it.
+pub(super) async fn step(api: &Api, scope: &Scope, name: &str, op: &QueueOp) -> Result<QueueReply, Problem> {
+    scope.queue(name, op)?;
+    let made = api.client.store().queue(name, op).await;
+    let action = match op {
+        // A run that asks for a pause of its queue takes such a step, too.
+        QueueOp::Show | QueueOp::Open { .. } => return Ok(made?),
+        QueueOp::Pause { .. } => "pause",
+        QueueOp::Resume => "resume",
+        QueueOp::Set(_) | QueueOp::Replace(_) => "settings",
+        QueueOp::Purge(_) => "purge",
+    };
+    let mut entry = scope.entry(action).queue(name);
+    if let QueueOp::Pause { reason, .. } = op {
+        entry = entry.reason(reason);
+    }
+    if let Ok(QueueReply::Purged { deleted, .. }) = &made {
+        entry.done = *deleted;
+    }
+    api.activity.note(entry, &made);
+    Ok(made?)
 }
 
 async fn queue(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let body: QueueCallBody = read(body)?;
-    scope.queue(&body.name, &body.op)?;
-    write(&api.client.store().queue(&body.name, &body.op).await?)
+    write(&step(api, scope, &body.name, &body.op).await?)
 }
 
 async fn queues(api: &Api, body: &[u8]) -> Answer {
@@ -310,7 +357,16 @@ async fn doc(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
         return write(&registrations::step(api, scope, &op).await?);
     }
     scope.doc(&op)?;
-    write(&api.client.store().doc(&op).await?)
+    let made = api.client.store().doc(&op).await;
+    let changed = match &op {
+        DocOp::Get { .. } | DocOp::List { .. } => None,
+        DocOp::Put { key, .. } => Some(("put", key)),
+        DocOp::Remove { key, .. } => Some(("remove", key)),
+    };
+    if let Some((action, key)) = changed.filter(|_| !matches!(made, Ok(DocReply::Conflict(_)))) {
+        api.activity.note(scope.entry(action).document(key), &made);
+    }
+    write(&made?)
 }
 
 async fn tool(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
@@ -326,8 +382,13 @@ async fn sweep(api: &Api, body: &[u8]) -> Answer {
 
 async fn audit(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let audit: Audit = read(body)?;
-    scope.in_store(if audit.repair { Right::Admin } else { Right::Read })?;
-    write(&api.client.store().audit(audit).await?)
+    let is_repair = audit.repair;
+    scope.in_store(if is_repair { Right::Admin } else { Right::Read })?;
+    let made = api.client.store().audit(audit).await;
+    if is_repair {
+        api.activity.note(scope.entry("repair"), &made);
+    }
+    write(&made?)
 }
 
 async fn doctor(api: &Api, body: &[u8]) -> Answer {

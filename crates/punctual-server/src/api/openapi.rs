@@ -4,11 +4,13 @@
 //! of the API check every request that the server accepts and every answer against them.
 
 mod act;
+mod activity;
 mod answers;
 mod doc;
 mod figures;
 mod job;
 mod lease;
+mod operation;
 mod queue;
 mod read;
 mod resources;
@@ -151,11 +153,13 @@ fn own_operation() -> Value {
 fn schemas() -> Map<String, Value> {
     let all = [
         act::schemas(),
+        activity::schemas(),
         answers::schemas(),
         doc::schemas(),
         figures::schemas(),
         job::schemas(),
         lease::schemas(),
+        operation::schemas(),
         queue::schemas(),
         read::schemas(),
         schedule::schemas(),

@@ -1,11 +1,13 @@
-//! Resources: jobs, queues, schedules, topics and workers by their address. Thin layers over what the calls use.
+//! Resources: jobs, queues, schedules, topics, workers and operations by their address. Thin layers over what the calls use.
 
 mod actions;
+mod activity;
 mod change;
 mod events;
 mod figures;
 mod headers;
 mod jobs;
+mod operations;
 mod query;
 mod queues;
 mod schedules;
@@ -44,6 +46,8 @@ pub(super) fn routes() -> Router<Arc<Api>> {
     let names = async || no_method("read it with GET");
     let schedule = async || no_method("read it with GET, set it with PUT, and remove it with DELETE");
     let topic = async || no_method("read it with GET, and remove it with DELETE");
+    let orders = async || no_method("list them with GET, and order one with POST");
+    let reads = async || no_method("read it with GET, and cancel it with POST …/cancel");
     let acts = async || no_method("act with POST");
     // The call of this name has the same address.
     let posted = |name: &'static str| {
@@ -101,6 +105,10 @@ pub(super) fn routes() -> Router<Arc<Api>> {
         .route("/api/v1/workers/{worker}/quiet", post(ordering(WorkerOrder::Quiet)).fallback(acts))
         .route("/api/v1/workers/{worker}/resume", post(ordering(WorkerOrder::Resume)).fallback(acts))
         .route("/api/v1/workers/{worker}/stop", post(ordering(WorkerOrder::Stop)).fallback(acts))
+        .route("/api/v1/operations", get(operations::list).post(operations::order).fallback(orders))
+        .route("/api/v1/operations/{id}", get(operations::show).fallback(reads))
+        .route("/api/v1/operations/{id}/cancel", post(operations::cancel).fallback(acts))
+        .route("/api/v1/activity", get(activity::list).fallback(names))
         .route("/api/v1/upcoming", get(upcoming).post(posted("upcoming")).fallback(both))
 }
 

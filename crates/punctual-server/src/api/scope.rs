@@ -13,8 +13,9 @@ use punctual::{
 
 use super::{Api, Problem};
 use crate::{
+    activity::{Actor, Entry, Via},
     gate::{Caller, Refusal, Right},
-    token,
+    operations, reserved,
 };
 
 /// The documents of schedules.
@@ -49,6 +50,29 @@ impl Scope {
     /// The name of the caller, for people.
     pub(super) fn name(&self) -> &str {
         self.0.as_ref().map_or("api", |caller| caller.name.as_str())
+    }
+
+    /// The caller, if a gate has let it in.
+    pub(super) fn caller(&self) -> Option<&Caller> {
+        self.0.as_ref()
+    }
+
+    /// The caller, for records of who did what.
+    pub(super) fn actor(&self) -> Actor {
+        Actor::of(self.caller(), "api")
+    }
+
+    /// Begins an entry of the activity log.
+    pub(super) fn entry(&self, action: &str) -> Entry {
+        Entry::new(self.actor(), Via::Api, action)
+    }
+
+    /// Checks the right in each of these queues, or in the whole store (`None`).
+    pub(super) fn in_all(&self, right: Right, queues: Option<&[String]>) -> Result<(), Problem> {
+        match self.caller() {
+            Some(caller) => Ok(operations::may(caller, right, queues)?),
+            None => Ok(()),
+        }
     }
 
     /// Checks the right in the whole store.
@@ -145,7 +169,7 @@ impl Scope {
         self.may(right, Some(name))
     }
 
-    /// Checks a step on documents. Those of tokens are for admins. A schedule, which has a payload, can be read by a caller
+    /// Checks a step on documents. Those of tokens, operations and the activity log are for admins. A schedule, which has a payload, can be read by a caller
     /// that knows its name: the run of a tick enqueues the next one.
     pub(super) fn doc(&self, op: &DocOp) -> Result<(), Problem> {
         if self.hides_payloads() {
@@ -157,7 +181,7 @@ impl Scope {
             return Ok(());
         }
         let right = match op {
-            DocOp::Get { .. } | DocOp::List { .. } if !token::is_reserved(op) => Right::Read,
+            DocOp::Get { .. } | DocOp::List { .. } if !reserved::is_reserved(op) => Right::Read,
             _ => Right::Admin,
         };
         self.may(right, None)

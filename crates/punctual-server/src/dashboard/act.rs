@@ -9,20 +9,22 @@ use punctual::{
     Priority, State, When,
     job::parse_duration,
     limits::BATCH_MAX,
-    store::{Acted, Action, Target},
+    store::{Action, Target},
 };
 
 use super::{
     fault::Fault,
     fields::Fields,
-    flash::Outcomes,
+    flash,
     frame::{Frame, Here, html},
     links::Links,
-    picked::Picked,
     text::{count, counted, read_instant},
     view::View,
 };
-use crate::gate::Right;
+use crate::{
+    gate::Right,
+    operations::{Outcomes, Picked, is_fit, reason_of},
+};
 
 /// The most jobs that the page lists by id.
 const IDS_SHOWN: usize = 20;
@@ -104,12 +106,15 @@ pub(super) async fn act(board: View, request: Request) -> Result<Redirect, Fault
         return Ok(Redirect::to(&back.link(&board.links, &[], &[("did", "none".to_owned())])));
     }
     let targets: Vec<Target> = jobs.iter().map(Picked::target).collect();
-    let acted = board.client.act(&targets, &action).await?;
-    let outcomes = outcomes(&jobs, &acted, &action);
+    let acted = board.client.act(&targets, &action).await;
+    let outcomes = acted.as_ref().map(|acted| Outcomes::of(&jobs, acted, &action)).unwrap_or_default();
+    let entry = board.entry(&action.name().replace('-', "_")).reason(reason_of(&action));
+    board.activity.note(entry.jobs(jobs.iter().map(|job| job.id), &outcomes), &acted);
+    acted?;
     let is_gone = matches!(action, Action::Delete) && 0 < outcomes.done;
     // A deleted job has no page to return to.
     let back = if is_gone && matches!(back, Back::Job) { Back::jobs() } else { back };
-    Ok(Redirect::to(&back.link(&board.links, &jobs, &outcomes.pairs(action.name()))))
+    Ok(Redirect::to(&back.link(&board.links, &jobs, &flash::pairs(&outcomes, action.name()))))
 }
 
 impl Wanted {
@@ -143,7 +148,7 @@ fn form(text: &str, hint: &str) -> Fault {
     Fault::Form(text.to_owned(), hint.to_owned())
 }
 
-pub(super) fn action(fields: &Fields) -> Result<Action, Fault> {
+fn action(fields: &Fields) -> Result<Action, Fault> {
     Ok(match fields.get("action") {
         "cancel" => {
             Action::Cancel { reason: Some(fields.get("reason").to_owned()).filter(|text| !text.is_empty()) }
@@ -202,38 +207,12 @@ impl Back {
     }
 }
 
-/// Returns whether an action is possible for jobs of a state.
-pub(super) const fn is_fit(action: &Action, state: State) -> bool {
-    match action {
-        Action::Cancel { .. } => matches!(state, State::Waiting | State::Running),
-        Action::Retry => state.is_ended(),
-        Action::Delete => !matches!(state, State::Running),
-        _ => matches!(state, State::Waiting),
-    }
-}
-
 fn parts(jobs: &[Picked], action: &Action) -> Vec<Part> {
     let part = |state: State| {
         let n = jobs.iter().filter(|job| job.state == state).count() as u64;
         (0 < n).then(|| Part { state, n: count(n), is_fit: is_fit(action, state) })
     };
     State::ALL.into_iter().filter_map(part).collect()
-}
-
-pub(super) fn outcomes(jobs: &[Picked], acted: &[Acted], action: &Action) -> Outcomes {
-    let mut sum = Outcomes::default();
-    for (job, acted) in jobs.iter().zip(acted) {
-        match acted {
-            Acted::Done(..) => sum.done += 1,
-            Acted::Requested(_) => sum.requested += 1,
-            Acted::NotFound => sum.gone += 1,
-            Acted::WrongState(..) if is_fit(action, job.state) => sum.moved += 1,
-            Acted::WrongState(..) => sum.unfit += 1,
-            Acted::UniqueConflict(other) => (sum.taken, sum.other) = (sum.taken + 1, Some(*other)),
-            Acted::LimiterConflict(other) => (sum.elsewhere, sum.other) = (sum.elsewhere + 1, Some(*other)),
-        }
-    }
-    sum
 }
 
 pub(super) const fn verb(action: &Action) -> &'static str {

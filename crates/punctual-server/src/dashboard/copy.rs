@@ -8,8 +8,8 @@ use axum::{
 };
 use punctual::{JobId, JobOptions, JobRecord, NewJob, OnConflict, Unique, When, store::Enqueued};
 
-use super::{fault::Fault, fields::Fields, job::read, picked::Picked, text::span, view::View};
-use crate::gate::Right;
+use super::{fault::Fault, fields::Fields, job::read, text::span, view::View};
+use crate::{gate::Right, operations::Picked};
 
 /// The header that makes a job of a schedule one of its ticks.
 const GENERATION: &str = "schedule_generation";

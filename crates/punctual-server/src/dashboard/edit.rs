@@ -18,10 +18,12 @@ use super::{
     fields::Fields,
     frame::{Frame, Here, html},
     job::read,
-    picked::Picked,
     view::View,
 };
-use crate::gate::Right;
+use crate::{
+    gate::Right,
+    operations::{Outcomes, Picked},
+};
 
 /// The most bytes of a payload that can be edited: what the page of the job shows.
 const TEXT_BYTES_MAX: usize = SHOWN_MAX;
@@ -100,8 +102,10 @@ pub(super) async fn save(board: View, Path(id): Path<String>, request: Request) 
         let what = format!("The text is not JSON: {error}. Nothing was changed.");
         return refuse(StatusCode::BAD_REQUEST, &what, "Correct it, and save it again.");
     }
-    let acted = board.client.act(&[picked.target()], &Action::EditPayload(payload)).await?;
-    match acted.first() {
+    let acted = board.client.act(&[picked.target()], &Action::EditPayload(payload)).await;
+    let outcomes = acted.as_ref().map(|acted| Outcomes::of_all(acted)).unwrap_or_default();
+    board.activity.note(board.entry("edit").jobs([job.id], &outcomes), &acted);
+    match acted?.first() {
         Some(Acted::Done(..)) => {
             let page = format!("jobs/{}", job.id);
             Ok(Redirect::to(&board.links.query(&page, &[("did", "edit")])).into_response())

@@ -22,6 +22,7 @@ pub(super) enum Fault {
     NoJob(String),
     NoQueue(String),
     NoSchedule(String),
+    NoOperation(String),
     Method,
     ReadOnly,
     CrossSite,
@@ -91,7 +92,9 @@ impl Fault {
 
     fn status(&self) -> StatusCode {
         match self {
-            Self::NoPage | Self::NoJob(_) | Self::NoQueue(_) | Self::NoSchedule(_) => StatusCode::NOT_FOUND,
+            Self::NoPage | Self::NoJob(_) | Self::NoQueue(_) | Self::NoSchedule(_) | Self::NoOperation(_) => {
+                StatusCode::NOT_FOUND
+            }
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::ReadOnly | Self::CrossSite | Self::Hidden | Self::Unseen | Self::Forbidden(_) => {
                 StatusCode::FORBIDDEN
@@ -143,6 +146,11 @@ impl Fault {
                 "Schedule not found",
                 format!("There is no schedule {name:?}."),
                 "It was deleted, or never set.".into(),
+            ),
+            Self::NoOperation(id) => (
+                "Operation not found",
+                format!("There is no operation {id}."),
+                "The last 100 operations are kept.".into(),
             ),
             Self::Method => (
                 "Not possible",
@@ -198,6 +206,7 @@ impl Fault {
                     ),
                     ErrorKind::Full => ("Queue is full", "Nothing was enqueued. Try again after some of its jobs have ended."),
                     ErrorKind::Invalid | ErrorKind::TooLarge => ("Input not understood", "Go back and change the input."),
+                    ErrorKind::Conflict => ("Not possible now", "Load the page again."),
                     _ => ("The store refused", "Run punctual doctor to check the store."),
                 };
                 (title, sentence(&error.to_string()), error.hint().map_or(fallback.into(), sentence))

@@ -1,87 +1,41 @@
 //! The message after a change. The address after a redirect has only counts and an id, so that nobody can put words of
 //! their own into this page.
 
-use punctual::JobId;
-
 use super::{
     fields::Fields,
     links::Links,
     text::{count, counted},
 };
+use crate::operations::Outcomes;
 
-/// What became of the jobs that were selected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Outcomes {
-    pub(super) done: u64,
-    /// Running jobs whose worker was asked to stop.
-    pub(super) requested: u64,
-    /// Jobs that do not exist any more.
-    pub(super) gone: u64,
-    /// Jobs that changed after the page was loaded.
-    pub(super) moved: u64,
-    /// Jobs whose state does not allow the action.
-    pub(super) unfit: u64,
-    /// Jobs whose unique key another job holds.
-    pub(super) taken: u64,
-    /// Jobs whose group or concurrency key is now in another shard.
-    pub(super) elsewhere: u64,
-    /// One of the jobs that stand in the way.
-    pub(super) other: Option<JobId>,
+/// The fields of an address that say what became of jobs.
+pub(super) fn pairs(of: &Outcomes, did: &'static str) -> Vec<(&'static str, String)> {
+    let Outcomes { done, requested, gone, moved, unfit, taken, elsewhere, other } = *of;
+    let counts = [
+        ("done", done),
+        ("requested", requested),
+        ("gone", gone),
+        ("moved", moved),
+        ("unfit", unfit),
+        ("taken", taken),
+        ("elsewhere", elsewhere),
+    ];
+    let counts = counts.into_iter().filter(|(_, n)| 0 < *n).map(|(name, n)| (name, n.to_string()));
+    let other = other.map(|id| ("other", id.to_string()));
+    [("did", did.to_owned())].into_iter().chain(counts).chain(other).collect()
 }
 
-impl Outcomes {
-    /// Returns the number of jobs to which nothing was done.
-    pub(super) fn skipped(&self) -> u64 {
-        let Self { gone, moved, unfit, taken, elsewhere, .. } = *self;
-        [gone, moved, unfit, taken, elsewhere].into_iter().fold(0, u64::saturating_add)
-    }
-
-    /// Adds what became of further jobs. The sums can come from a form, so they saturate.
-    pub(super) fn add(&mut self, further: &Self) {
-        let Self { done, requested, gone, moved, unfit, taken, elsewhere, other } = *further;
-        for (sum, n) in [
-            (&mut self.done, done),
-            (&mut self.requested, requested),
-            (&mut self.gone, gone),
-            (&mut self.moved, moved),
-            (&mut self.unfit, unfit),
-            (&mut self.taken, taken),
-            (&mut self.elsewhere, elsewhere),
-        ] {
-            *sum = sum.saturating_add(n);
-        }
-        self.other = other.or(self.other);
-    }
-
-    /// The fields of an address.
-    pub(super) fn pairs(&self, did: &'static str) -> Vec<(&'static str, String)> {
-        let Self { done, requested, gone, moved, unfit, taken, elsewhere, other } = *self;
-        let counts = [
-            ("done", done),
-            ("requested", requested),
-            ("gone", gone),
-            ("moved", moved),
-            ("unfit", unfit),
-            ("taken", taken),
-            ("elsewhere", elsewhere),
-        ];
-        let counts = counts.into_iter().filter(|(_, n)| 0 < *n).map(|(name, n)| (name, n.to_string()));
-        let other = other.map(|id| ("other", id.to_string()));
-        [("did", did.to_owned())].into_iter().chain(counts).chain(other).collect()
-    }
-
-    pub(super) fn of(fields: &Fields) -> Self {
-        let n = |name| fields.number(name);
-        Self {
-            done: n("done"),
-            requested: n("requested"),
-            gone: n("gone"),
-            moved: n("moved"),
-            unfit: n("unfit"),
-            taken: n("taken"),
-            elsewhere: n("elsewhere"),
-            other: fields.get("other").parse().ok(),
-        }
+fn read(fields: &Fields) -> Outcomes {
+    let n = |name| fields.number(name);
+    Outcomes {
+        done: n("done"),
+        requested: n("requested"),
+        gone: n("gone"),
+        moved: n("moved"),
+        unfit: n("unfit"),
+        taken: n("taken"),
+        elsewhere: n("elsewhere"),
+        other: fields.get("other").parse().ok(),
     }
 }
 
@@ -98,7 +52,7 @@ pub(super) struct Flash {
 impl Flash {
     /// Reads the message from the query of an address.
     pub(super) fn of(fields: &Fields, links: &Links) -> Option<Self> {
-        let outcomes = Outcomes::of(fields);
+        let outcomes = read(fields);
         let n = outcomes.done;
         let lines = match fields.get("did") {
             "none" => vec!["No job was selected. Select jobs in the first column.".to_owned()],

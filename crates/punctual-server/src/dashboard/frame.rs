@@ -16,6 +16,8 @@ pub(super) enum Here {
     Schedules,
     Topics,
     Workers,
+    Operations,
+    Activity,
     /// A page about a fault.
     Nowhere,
 }
@@ -37,6 +39,8 @@ pub(super) struct Frame {
     pub(super) script: String,
     /// Whether the page can be loaded again by its address.
     pub(super) is_live: bool,
+    /// Whether the page changes by itself, without a change that the stream reports.
+    pub(super) is_moving: bool,
     pub(super) read_only: bool,
     pub(super) flash: Option<Flash>,
     pub(super) entries: Vec<Entry>,
@@ -45,7 +49,7 @@ pub(super) struct Frame {
 }
 
 /// The entries of the navigation: page, name, address, icon.
-const ENTRIES: [(Here, &str, &str, &str); 8] = [
+const ENTRIES: [(Here, &str, &str, &str); 10] = [
     (Here::Overview, "Overview", "", "M2 9h5V2H2zM2 14h5v-3H2zM9 14h5V7H9zM9 2v3h5V2z"),
     (Here::Upcoming, "Timeline", "upcoming", "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2M8 5v3l2.2 1.6"),
     (Here::Jobs, "Jobs", "jobs", "M2 4h12M2 8h12M2 12h8"),
@@ -54,6 +58,8 @@ const ENTRIES: [(Here, &str, &str, &str); 8] = [
     (Here::Schedules, "Schedules", "schedules", "M2 3.5h12V14H2zM2 7h12M5 1.5v3M11 1.5v3"),
     (Here::Topics, "Topics", "topics", "M3 8h4M7 8l6-5M7 8l6 5M7 8h6"),
     (Here::Workers, "Workers", "workers", "M2 3h12v7H2zM6 13.5h4M8 10v3.5"),
+    (Here::Operations, "Operations", "operations", "M2 4l1.5 1.5L6 3M2 11l1.5 1.5L6 10M8 4.5h6M8 11.5h6"),
+    (Here::Activity, "Activity", "activity", "M2 8h3l2-5 3 10 2-5h2"),
 ];
 
 impl Frame {
@@ -74,6 +80,7 @@ impl Frame {
             script: board.assets.script(&board.links),
             // The stream of changes says something of all queues.
             is_live: here != Here::Nowhere && board.queues().is_none(),
+            is_moving: false,
             read_only: board.options.read_only,
             flash: None,
             entries: ENTRIES.into_iter().filter(is_open).map(entry).collect(),
@@ -85,6 +92,11 @@ impl Frame {
     /// Marks the answer to a form, which its address alone does not lead to.
     pub(super) fn still(self) -> Self {
         Self { is_live: false, ..self }
+    }
+
+    /// Marks a page that changes by itself: it is fetched again every 2 s, and without JavaScript loaded again every 5 s.
+    pub(super) fn moving(self) -> Self {
+        Self { is_moving: true, ..self }
     }
 
     /// Adds the message after a change.

@@ -20,13 +20,12 @@ use super::{
     frame::{Frame, Here, html},
     jobs::{Progress, progress},
     links::Links,
-    picked::Picked,
     terms::exact,
     text::{Moment, backoff, span},
     view::View,
     why,
 };
-use crate::gate::Right;
+use crate::{gate::Right, operations::Picked};
 
 /// A failed attempt.
 struct Attempt {

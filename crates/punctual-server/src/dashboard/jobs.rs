@@ -12,20 +12,21 @@ use punctual::{
 };
 
 use super::{
-    Board,
+    Board, act,
     badge::Badge,
     fault::Fault,
     fields::Fields,
     flash::Flash,
     frame::{Frame, Here, html},
     links::Links,
-    order,
-    picked::Picked,
     terms,
     text::{Moment, count, counted, cut},
     view::View,
 };
-use crate::gate::Right;
+use crate::{
+    gate::Right,
+    operations::{self, Picked},
+};
 
 /// The most jobs of a page.
 const JOBS_SHOWN: usize = 50;
@@ -115,7 +116,8 @@ pub(super) async fn page(board: View, uri: Uri) -> Result<Response, Fault> {
                 return Ok(Redirect::to(&board.links.query("jobs", &pairs)).into_response());
             }
             board.check_search(&parsed)?;
-            let all = order::offered(&filter, &parsed);
+            let all = operations::offered(&filter, &parsed);
+            let all = all.iter().map(|action| (action.name(), act::verb(action))).collect();
             (search(&board, parsed, &cursor).await?, all, None)
         }
         Err(error) => (Found::default(), Vec::new(), Some(Wrong::of(&error))),

@@ -1,21 +1,20 @@
-//! Acting on all jobs that match a filter: a page that asks for confirmation, and the steps of the action.
+//! Acting on all jobs that match a filter: the page that asks for confirmation.
 
 use askama::Template;
 use axum::{extract::Request, response::Response};
-use punctual::{State, store::Action};
+use punctual::State;
 
 use super::{
     act,
     badge::Badge,
     fault::Fault,
+    fields::Fields,
     frame::{Frame, Here, html},
-    order::Order,
-    preview::Preview,
-    step::{Course, STEP_JOBS},
-    text::{Moment, clock, count, counted},
+    text::{Moment, clock, count},
     view::View,
     words,
 };
+use crate::operations::{ActionName, Order, Preview, STEP_JOBS};
 
 /// A job that the preview shows.
 struct Sample {
@@ -48,24 +47,24 @@ struct Ask {
     fields: Vec<(&'static str, String)>,
 }
 
-#[derive(Template)]
-#[template(path = "progress.html")]
-struct Progress {
-    frame: Frame,
-    verb: &'static str,
-    filter: String,
-    is_end: bool,
-    facts: Vec<(&'static str, String)>,
-    other: Option<(String, String)>,
-    back: String,
-    fields: Vec<(&'static str, String)>,
+/// Reads the order of a form, and checks that its caller may give it. Returns the order and all fields.
+pub(super) async fn read(view: &View, request: Request) -> Result<(Order, Fields), Fault> {
+    let fields = Fields::of_form(request.into_body()).await?;
+    let Some(name) = ActionName::parse(fields.get("action")) else {
+        let text = "The form names no action for all jobs that match.".to_owned();
+        return Err(Fault::Form(text, "Load the page again.".to_owned()));
+    };
+    let order = Order::new(name, fields.get("filter"), fields.get("reason"))?;
+    order.check(view.caller())?;
+    Ok((order, fields))
 }
 
 /// Asks for confirmation: counts the jobs that match, up to a bound, and changes nothing.
 pub(super) async fn preview(board: View, request: Request) -> Result<Response, Fault> {
-    let (order, _) = Order::read(request).await?;
-    let preview = Preview::of(&order, &board).await?;
-    let (links, verb) = (&board.links, act::verb(&order.action));
+    let (order, ..) = read(&board, request).await?;
+    let preview = Preview::of(&order, &board.client).await?;
+    let (links, action) = (&board.links, order.action());
+    let verb = act::verb(&action);
     let samples = preview.first.iter().map(|job| Sample {
         link: links.job(job.id),
         short: job.id.short(),
@@ -75,11 +74,10 @@ pub(super) async fn preview(board: View, request: Request) -> Result<Response, F
         created: Moment::new(job.created_at, preview.now),
     });
     let parts = preview.by_state.iter().filter(|(_, n)| 0 < *n);
-    let course = Course::begin(preview.now, preview.n, preview.is_least);
     html(&Ask {
         frame: Frame::new(&board, Here::Jobs, format!("{verb} all jobs that match?")).still(),
         verb,
-        note: act::note(&order.action),
+        note: act::note(&action),
         clauses: words::clauses(&order.text),
         n: at_least(preview.n, preview.is_least),
         is_none: preview.n == 0 && !preview.is_least,
@@ -91,40 +89,19 @@ pub(super) async fn preview(board: View, request: Request) -> Result<Response, F
         most: count(STEP_JOBS as u64),
         asks_reason: order.asks_reason(),
         back: links.jobs(&order.text),
-        fields: course.pairs(&order),
-        filter: order.text,
-    })
-}
-
-/// Takes the next step of the action, and shows how far it has come.
-pub(super) async fn act(board: View, request: Request) -> Result<Response, Fault> {
-    let (order, fields) = Order::read(request).await?;
-    if order.asks_reason() && order.reason().is_empty() {
-        return Err(Fault::Form(
-            "A reason is missing. Nothing was changed.".to_owned(),
-            "Go back, and write why the jobs are cancelled. The reason is kept with them.".to_owned(),
-        ));
-    }
-    let mut course = Course::of(&fields);
-    let is_end = course.step(&order, &board).await?;
-    let (links, verb) = (&board.links, act::verb(&order.action));
-    let mut fields = course.pairs(&order);
-    fields.push(("reason", order.reason().to_owned()));
-    let title = if is_end { format!("{verb}: finished") } else { format!("{verb}: not finished") };
-    html(&Progress {
-        frame: Frame::new(&board, Here::Jobs, title).still(),
-        verb,
-        is_end,
-        facts: facts(&course, is_end),
-        other: course.outcomes.other.map(|id| (links.job(id), id.short())),
-        back: links.jobs(&order.text),
-        fields,
+        fields: vec![
+            ("action", order.name.name().to_owned()),
+            ("confirmed", preview.now.as_ms().to_string()),
+            ("planned", preview.n.to_string()),
+            ("least", u8::from(preview.is_least).to_string()),
+            ("filter", order.text.clone()),
+        ],
         filter: order.text,
     })
 }
 
 /// Returns a number that may be too small: `10,000+`.
-fn at_least(n: u64, is_least: bool) -> String {
+pub(super) fn at_least(n: u64, is_least: bool) -> String {
     if is_least { format!("{}+", count(n)) } else { count(n) }
 }
 
@@ -136,27 +113,8 @@ fn skipped(order: &Order) -> Vec<String> {
         lines.push(format!("jobs that match and are {}", names.join(" or ")));
     }
     lines.push("jobs that no longer match, and jobs that change while a step runs".to_owned());
-    if matches!(order.action, Action::Retry) {
+    if order.name == ActionName::Retry {
         lines.push("jobs whose unique key another job holds".to_owned());
     }
     lines
-}
-
-/// Says how far an order has come.
-fn facts(course: &Course, is_end: bool) -> Vec<(&'static str, String)> {
-    let outcomes = &course.outcomes;
-    let left = if is_end { count(0) } else { at_least(course.left(), course.is_least) };
-    let mut facts = vec![("Done", counted(outcomes.done, "job"))];
-    if 0 < outcomes.requested {
-        facts.push(("Asked to stop", counted(outcomes.requested, "running job")));
-    }
-    facts.push(("Skipped", counted(outcomes.skipped(), "job")));
-    let causes = [
-        ("… changed or gone", outcomes.moved.saturating_add(outcomes.gone).saturating_add(outcomes.unfit)),
-        ("… unique key taken", outcomes.taken),
-        ("… group or key in another shard", outcomes.elsewhere),
-    ];
-    facts.extend(causes.into_iter().filter(|(_, n)| 0 < *n).map(|(name, n)| (name, count(n))));
-    facts.push(("Left", left));
-    facts
 }

@@ -16,17 +16,16 @@ use punctual::{
 };
 
 use super::{
-    Board,
     fault::Fault,
     fields::Fields,
-    flash::{Flash, Outcomes},
+    flash::{self, Flash},
     frame::{Frame, Here, html},
     links::Links,
     terms::exact,
     text::{Moment, backoff, count, counted, due, size, span},
     view::View,
 };
-use crate::gate::Right;
+use crate::{activity::Entry, gate::Right, operations::Outcomes};
 
 /// The most calls of one purge. Each deletes up to 1,000 jobs.
 const PURGE_CALLS_MAX: usize = 100;
@@ -109,7 +108,9 @@ pub(super) async fn pause(
 ) -> Result<Redirect, Fault> {
     board.check(Right::Operate, Some(&name))?;
     let (by, reason) = pause_note(&board, &Fields::of_form(request.into_body()).await?);
-    board.client.queue(&name).pause(by, reason).await?;
+    let made = board.client.queue(&name).pause(by, reason.as_str()).await;
+    board.activity.note(board.entry("pause").queue(&name).reason(&reason), &made);
+    made?;
     Ok(back(&board, &name, &[("did", "pause")]))
 }
 
@@ -123,8 +124,11 @@ pub(super) fn pause_note(view: &View, fields: &Fields) -> (String, String) {
 /// Ends the pause of the queue. Makes one call to the store.
 pub(super) async fn resume(board: View, Path(name): Path<String>) -> Result<Redirect, Fault> {
     board.check(Right::Operate, Some(&name))?;
-    let info = board.client.queue(&name).resume().await?;
-    info.ok_or_else(|| Fault::NoQueue(name.clone()))?;
+    let made = board.client.queue(&name).resume().await;
+    if !matches!(made, Ok(None)) {
+        board.activity.note(board.entry("resume").queue(&name), &made);
+    }
+    made?.ok_or_else(|| Fault::NoQueue(name.clone()))?;
     Ok(back(&board, &name, &[("did", "resume")]))
 }
 
@@ -138,24 +142,36 @@ pub(super) async fn purge(
     if fields.exact("name") != Some(&name) {
         return Ok(back(&board, &name, &[("did", "misnamed")]));
     }
-    let mut sum = Outcomes::default();
+    let (mut sum, mut made) = (Outcomes::default(), Ok(()));
     for _ in 0..PURGE_CALLS_MAX {
-        match board.client.store().queue(&name, &QueueOp::Purge(BATCH_MAX)).await? {
-            QueueReply::Purged { deleted, more } => {
+        match board.client.store().queue(&name, &QueueOp::Purge(BATCH_MAX)).await {
+            Ok(QueueReply::Purged { deleted, more }) => {
                 (sum.done, sum.moved) = (sum.done + deleted, u64::from(more));
                 if !more {
                     break;
                 }
             }
-            _ => return Err(Fault::NoQueue(name)),
+            Ok(_) => return Err(Fault::NoQueue(name)),
+            Err(error) => {
+                made = Err(error);
+                break;
+            }
         }
     }
-    let pairs = sum.pairs("purge");
+    let entry = Entry { done: sum.done, ..board.entry("purge").queue(&name) };
+    if 0 < sum.done {
+        // What was deleted before a failure is gone.
+        board.activity.add(entry);
+    } else {
+        board.activity.note(entry, &made);
+    }
+    made?;
+    let pairs = flash::pairs(&sum, "purge");
     let pairs: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
     Ok(back(&board, &name, &pairs))
 }
 
-pub(super) fn back(board: &Board, name: &str, pairs: &[(&str, &str)]) -> Redirect {
+pub(super) fn back(board: &View, name: &str, pairs: &[(&str, &str)]) -> Redirect {
     let query = board.links.query("", pairs);
     let (_, query) = query.split_once('?').unwrap_or_default();
     Redirect::to(&format!("{}?{query}", board.links.queue(name)))

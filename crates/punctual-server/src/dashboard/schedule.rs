@@ -154,7 +154,9 @@ pub(super) async fn pause(
         return Ok(back(&board, &name, "stale-schedule", ""));
     }
     let (by, reason) = pause_note(&board, &fields);
-    board.client.schedule(&name).pause(&by, &reason).await?;
+    let made = board.client.schedule(&name).pause(&by, &reason).await;
+    note(&board, "pause", &name, &reason, &made);
+    made?;
     Ok(back(&board, &name, "pause-schedule", ""))
 }
 
@@ -168,7 +170,9 @@ pub(super) async fn resume(
     if is_stale(&board, &name, &fields).await? {
         return Ok(back(&board, &name, "stale-schedule", ""));
     }
-    board.client.schedule(&name).resume().await?;
+    let made = board.client.schedule(&name).resume().await;
+    note(&board, "resume", &name, "", &made);
+    made?;
     Ok(back(&board, &name, "resume-schedule", ""))
 }
 
@@ -178,7 +182,9 @@ pub(super) async fn fire(board: View, Path(name): Path<String>, request: Request
     if is_stale(&board, &name, &fields).await? {
         return Ok(back(&board, &name, "stale-schedule", ""));
     }
-    let id = board.client.schedule(&name).fire().await?.id();
+    let made = board.client.schedule(&name).fire().await;
+    note(&board, "fire", &name, "", &made);
+    let id = made?.id();
     Ok(back(&board, &name, "fire", &id.map(|id| id.to_string()).unwrap_or_default()))
 }
 
@@ -195,7 +201,9 @@ pub(super) async fn delete(
     if is_stale(&board, &name, &fields).await? {
         return Ok(back(&board, &name, "stale-schedule", ""));
     }
-    board.client.schedule(&name).remove().await?;
+    let made = board.client.schedule(&name).remove().await;
+    note(&board, "remove", &name, "", &made);
+    made?;
     Ok(Redirect::to(&board.links.query("schedules", &[("did", "delete-schedule")])))
 }
 
@@ -212,6 +220,12 @@ fn back(view: &View, name: &str, did: &str, other: &str) -> Redirect {
     let query = view.links.query("", &[("did", did), ("other", other)]);
     let (_, query) = query.split_once('?').unwrap_or_default();
     Redirect::to(&format!("{}?{query}", view.links.schedule(name)))
+}
+
+/// Says a change of a schedule in the activity log.
+fn note<T>(view: &View, action: &str, name: &str, reason: &str, made: &punctual::Result<T>) {
+    let entry = view.entry(action).document(&format!("schedule/{name}")).reason(reason);
+    view.activity.note(entry, made);
 }
 
 /// Reads jobs like those of the schedule.

@@ -150,7 +150,11 @@ pub(super) async fn save(board: View, Path(name): Path<String>, request: Request
             return Ok(done(&board, &name, "same-settings"));
         }
         let replace = QueueOp::Replace(Box::new(Replace { seen, new }));
-        match board.client.store().queue(&name, &replace).await? {
+        let made = board.client.store().queue(&name, &replace).await;
+        if matches!(made, Ok(QueueReply::Info(_)) | Err(_)) {
+            board.activity.note(board.entry("settings").queue(&name), &made);
+        }
+        match made? {
             QueueReply::Info(_) => return Ok(done(&board, &name, "settings")),
             QueueReply::Conflict(info) => seen = info.settings,
             QueueReply::Unknown | QueueReply::Purged { .. } => return Err(Fault::NoQueue(name)),

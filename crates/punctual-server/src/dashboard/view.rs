@@ -6,7 +6,11 @@ use axum::{extract::FromRequestParts, http::request::Parts};
 use punctual::job::Filter;
 
 use super::{Board, fault::Fault};
-use crate::gate::{Caller, Refusal, Right};
+use crate::{
+    activity::{Actor, Entry, Via},
+    gate::{Caller, Refusal, Right},
+    operations::shown,
+};
 
 /// The board as the caller of a request sees it. Without a gate in front of the router, anybody may do anything.
 #[derive(Clone, Debug)]
@@ -68,6 +72,26 @@ impl View {
             return Ok(self.check(Right::Read, None)?);
         };
         Ok(queues.iter().try_for_each(|queue| self.check(Right::Read, Some(queue)))?)
+    }
+
+    /// Returns the caller, if a gate has let it in.
+    pub(super) const fn caller(&self) -> Option<&Caller> {
+        self.caller.as_ref()
+    }
+
+    /// Returns the caller for records of who did what.
+    pub(super) fn actor(&self) -> Actor {
+        Actor::of(self.caller(), "dashboard")
+    }
+
+    /// Begins an entry of the activity log in the name of the caller.
+    pub(super) fn entry(&self, action: &str) -> Entry {
+        Entry::new(self.actor(), Via::Dashboard, action)
+    }
+
+    /// Returns a filter as the caller may see it.
+    pub(super) fn shown<'a>(&self, filter: &'a str) -> Option<&'a str> {
+        shown(filter, self.caller().is_some_and(|caller| caller.payloads_hidden))
     }
 
     /// Returns the name of the caller, for people.

@@ -20,7 +20,12 @@ use About::{Queue, Store};
 /// A call, or an operation on a resource such as `GET jobs/{id}`, with its body.
 type Row = (&'static str, Value, Role, About);
 
-/// The operations on resources. `{id}` is the waiting job.
+/// An order to act on jobs of a queue.
+fn order(queue: &str, dry_run: bool) -> Value {
+    json!({"action": "cancel", "filter": format!("queue:{queue}"), "reason": "r", "dry_run": dry_run})
+}
+
+/// The operations on resources. `{id}` is the waiting job, or the operation.
 fn of_resources(of: Jobs) -> Vec<Row> {
     let job = json!({"kind": "k", "queue": of.queue});
     vec![
@@ -46,6 +51,10 @@ fn of_resources(of: Jobs) -> Vec<Row> {
         ("POST workers/{worker}/quiet", Value::Null, Operate, Queue),
         ("POST workers/{worker}/resume", Value::Null, Operate, Queue),
         ("POST workers/{worker}/stop", Value::Null, Operate, Queue),
+        ("POST operations", order(of.queue, false), Operate, Queue),
+        ("POST operations", order(of.queue, true), Operate, Queue),
+        ("GET operations/{id}", Value::Null, Read, Queue),
+        ("POST operations/{id}/cancel", Value::Null, Operate, Queue),
     ]
 }
 
@@ -204,6 +213,14 @@ fn of_store(of: Jobs, tokens: &Tokens) -> Vec<Row> {
         (list("", None), Admin),
         (list("", Some("token/")), Admin),
         (list("", Some("u")), Admin),
+        (get("operation/0"), Admin),
+        (put("operation/0"), Admin),
+        (remove("operation/0"), Admin),
+        (list("op", None), Admin),
+        (get("activity/0"), Admin),
+        (put("activity/0"), Admin),
+        (remove("activity/0"), Admin),
+        (list("activity/", None), Admin),
         (list("t", None), Admin),
         (list("token", Some("token.")), Admin),
         (list("token/", None), Admin),
@@ -214,6 +231,12 @@ fn of_store(of: Jobs, tokens: &Tokens) -> Vec<Row> {
     // Only workers of its queues are shown.
     rows.push(("GET workers", Value::Null, Read, Queue));
     rows.push(("doc", list("worker/", None), Read, Store));
+    for filter in ["state:waiting", "queue:mail,sms", "-queue:sms"] {
+        let body = json!({"action": "cancel", "filter": filter, "reason": "r", "dry_run": true});
+        rows.push(("POST operations", body, Operate, Store));
+    }
+    rows.push(("GET operations", Value::Null, Read, Store));
+    rows.push(("GET activity", Value::Null, Read, Store));
     // The run of a tick reads its schedule.
     rows.push(("doc", get("schedule/x"), Read, Queue));
     rows.push(("doc", list("schedule/", None), Read, Store));
@@ -253,8 +276,8 @@ fn rows(site: &Site) -> Vec<Row> {
 /// Makes a call, or asks for a resource of these jobs.
 async fn make(site: &Site, of: Jobs, token: &str, call: &str, body: &Value) -> Answer {
     let Some((method, path)) = call.split_once(' ') else { return site.call(token, call, body).await };
-    let path = path.replace("{id}", &of.waiting.to_string()).replace("{name}", of.queue);
-    let path = path.replace("{worker}", of.worker);
+    let id = if path.starts_with("operations") { of.operation.to_owned() } else { of.waiting.to_string() };
+    let path = path.replace("{id}", &id).replace("{name}", of.queue).replace("{worker}", of.worker);
     site.ask(token, method.parse().unwrap(), &path, Some(body).filter(|body| !body.is_null())).await
 }
 
@@ -266,9 +289,9 @@ async fn is_allowed(site: &Site, row: usize, token: &str) -> bool {
     let before = site.everything().await;
     let answer = make(site, site.mail, token, call, &body).await;
     let is_refused = answer.status == 403 && answer.is(403, "forbidden");
-    // A waiting job cannot be retried, also not by those who may retry jobs.
-    let is_done =
-        matches!(answer.status, 200 | 201) || call.ends_with("/retry") && answer.is(409, "wrong_state");
+    // A waiting job cannot be retried, and an operation that has ended not be cancelled, also not by those who may.
+    let is_late = call.ends_with("/retry") || call == "POST operations/{id}/cancel";
+    let is_done = matches!(answer.status, 200 | 201) || is_late && answer.is(409, "wrong_state");
     assert!(is_refused || is_done, "{call} {body}: {answer:?}");
     if answer.status == 403 || needs == Read {
         assert!(before == site.everything().await, "{call} {body} changed something");

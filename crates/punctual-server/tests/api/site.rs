@@ -75,6 +75,8 @@ pub(crate) struct Site {
 #[derive(Clone, Copy)]
 pub(crate) struct Jobs {
     pub(crate) queue: &'static str,
+    /// An operation on the queue that has ended.
+    pub(crate) operation: &'static str,
     /// It holds the unique key `key`.
     pub(crate) waiting: JobId,
     pub(crate) running: Lease,
@@ -140,7 +142,7 @@ impl Site {
     async fn with(options: DashboardOptions) -> Self {
         let t = TestQueue::new();
         let tokens = tokens(&t.client).await;
-        let (mail, sms) = (jobs(&t.client, "mail", 1).await, jobs(&t.client, "sms", 2).await);
+        let (mut mail, mut sms) = (jobs(&t.client, "mail", 1).await, jobs(&t.client, "sms", 2).await);
         let doc = DocOp::Put { key: "note".into(), precondition: Precondition::Always, value: b"1".to_vec() };
         t.client.store().doc(&doc).await.unwrap();
         // A paused schedule has no tick that would be one more job.
@@ -163,9 +165,26 @@ impl Site {
         let board = BoardOp { name: "b".into(), window: None, act };
         t.client.store().tool(&ToolOp::Board(board)).await.unwrap();
         let stop = CancellationToken::new();
-        let router = Server::new(&t.client).dashboard(options).router(&stop);
+        let router = Server::new(&t.client).router(&stop);
         let document = Document::of(&router).await;
-        Self { t, stop, mail, sms, tokens, document, router }
+        let mut site = Self { t, stop, mail, sms, tokens, document, router };
+        for of in [&mut mail, &mut sms] {
+            of.operation = site.operation(of.queue).await;
+        }
+        (site.mail, site.sms) = (mail, sms);
+        site.router = Server::new(&site.t.client).dashboard(options).router(&site.stop);
+        site
+    }
+
+    /// Orders an operation that has nothing to do, and waits for its end.
+    async fn operation(&self, queue: &str) -> &'static str {
+        let body = json!({"action": "delete", "filter": format!("queue:{queue} kind:none"), "reason": "r"});
+        let ordered = self.ask(&self.tokens.admin, Method::POST, "operations", Some(&body)).await;
+        let place = ordered.location.clone().unwrap_or_else(|| panic!("{ordered:?}"));
+        while self.ask(&self.tokens.admin, Method::GET, &place, None).await.json()["state"] == "running" {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        place.strip_prefix("operations/").unwrap().to_owned().leak()
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -301,7 +320,7 @@ async fn jobs(client: &Client, queue: &'static str, instance: u64) -> Jobs {
     let value = registration(&[queue], store.now().await.unwrap()).into_bytes();
     let key = format!("worker/{worker}");
     store.doc(&DocOp::Put { key, precondition: Precondition::Always, value }).await.unwrap();
-    Jobs { queue, waiting, running, worker }
+    Jobs { queue, operation: "", waiting, running, worker }
 }
 
 async fn tokens(client: &Client) -> Tokens {

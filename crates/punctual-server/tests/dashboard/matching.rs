@@ -1,4 +1,4 @@
-//! Acting on all jobs that match a filter: the preview, the steps, and what is refused.
+//! Acting on all jobs that match a filter: the preview, the operation, and what is refused.
 
 use std::{
     net::SocketAddr,
@@ -31,7 +31,7 @@ use super::{
 };
 
 const PREVIEW: &str = "/jobs/matching";
-const ACT: &str = "/jobs/matching/act";
+const ORDER: &str = "/operations";
 
 type Pairs = Vec<(String, String)>;
 
@@ -53,9 +53,9 @@ async fn post(site: &Site, path: &str, pairs: &[(String, String)]) -> Answer {
     site.post(path, &pairs).await
 }
 
-/// The fields of the form that takes the next step, if a page has one.
+/// The fields of the form that gives the order, if a page has one.
 fn next(page: &str) -> Option<Pairs> {
-    forms(page).into_iter().find(|form| form.action == ACT).map(|form| form.fields)
+    forms(page).into_iter().find(|form| form.action == ORDER).map(|form| form.fields)
 }
 
 /// Asks for confirmation, and returns the page and its form with a reason.
@@ -69,11 +69,26 @@ async fn ask(site: &Site, action: &str, filter: &str) -> (String, Pairs) {
     (unescape(&page.text), form)
 }
 
-/// Takes a step that must be taken, and returns its page and the next form.
-async fn step(site: &Site, form: &Pairs) -> (String, Option<Pairs>) {
-    let page = post(site, ACT, form).await;
-    assert_eq!(page.status, StatusCode::OK, "{}", page.text);
-    (unescape(&page.text), next(&page.text))
+/// Gives an order, waits for its end, and returns its last page.
+async fn finish(site: &Site, form: &Pairs) -> String {
+    let answer = post(site, ORDER, form).await;
+    assert_eq!(answer.status, StatusCode::SEE_OTHER, "{}", answer.text);
+    ended(site, &answer.location).await
+}
+
+/// Waits for the end of an operation, and returns its last page.
+async fn ended(site: &Site, place: &str) -> String {
+    let patience = async {
+        loop {
+            let page = site.get(place).await;
+            assert_eq!(page.status, StatusCode::OK, "{}", page.text);
+            if !page.text.contains("data-every") {
+                return unescape(&page.text);
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), patience).await.expect("the operation never ends")
 }
 
 async fn state(t: &TestQueue, id: JobId) -> Option<State> {
@@ -124,36 +139,52 @@ async fn a_page_offers_what_its_filter_allows() {
 }
 
 #[tokio::test]
-async fn all_that_match_are_handled_in_steps_and_later_jobs_are_not() {
+async fn all_that_match_are_handled_and_later_jobs_are_not() {
     for t in stores().await {
         let (mail, sms) = (push(&t, "mail", 2_300).await, push(&t, "sms", 1).await);
         let site = site(&t.client);
         let (_, form) = ask(&site, "cancel", "queue:mail").await;
         t.clock.advance(Duration::from_millis(1));
         let late = push(&t, "mail", 3).await;
-        let (mut form, mut steps) = (Some(form), 0);
-        let end = loop {
-            let before = t.client.count(None).await.unwrap().cancelled;
-            let (page, next) = step(&site, &form.take().unwrap()).await;
-            let done = t.client.count(None).await.unwrap().cancelled - before;
-            assert!(done <= 1_000, "{done} jobs in a step");
-            steps += 1;
-            assert!(steps < 100, "the steps never end");
-            match next {
-                Some(next) => form = Some(next),
-                None => break page,
-            }
-        };
-        assert!(3 <= steps && end.contains("finished") && end.contains("<dd>2,300 jobs</dd>"), "{end}");
-        assert!(end.contains("<dt>Left</dt><dd>0</dd>"), "{end}");
+        let end = finish(&site, &form).await;
+        assert!(end.contains("all that match: done") && end.contains("<dd>2,300 jobs</dd>"), "{end}");
+        assert!(end.contains("<dt>Left</dt><dd>0</dd>") && end.contains("wrong <list>"), "{end}");
         assert_eq!(t.client.count(None).await.unwrap().cancelled, 2_300);
         for id in [sms[0], late[0], late[2]] {
             assert_eq!(state(&t, id).await, Some(State::Waiting));
         }
         let cancelled = t.client.get(mail[0]).await.unwrap().unwrap();
         assert_eq!(cancelled.reason.as_deref(), Some("wrong <list>"));
+        let list = unescape(&site.get("/operations").await.text);
+        assert!(list.contains("queue:mail") && list.contains(">2,300</td>"), "{list}");
         t.destroy().await.unwrap();
     }
+}
+
+/// The page of an operation follows it without JavaScript, and its button cancels it.
+#[tokio::test(start_paused = true)]
+async fn an_operation_can_be_watched_and_cancelled_without_a_script() {
+    let t = TestQueue::new();
+    push(&t, "mail", 600).await;
+    // Actions fail until the operation is cancelled, so that it cannot end before.
+    let store = FaultyStore::new(Arc::clone(t.client.store()), |verb| {
+        if verb == "act" { Fault::Before } else { Fault::Pass }
+    });
+    let site = site(&Client::new(Arc::new(store)));
+    let (_, form) = ask(&site, "delete", "queue:mail").await;
+    let place = post(&site, ORDER, &form).await.location;
+    let page = site.get(&place).await.text;
+    assert!(page.contains("<noscript><meta http-equiv=\"refresh\" content=\"5\">"), "{page}");
+    assert!(page.contains("all that match: running") && page.contains("<progress"), "{page}");
+    let button = forms(&page).into_iter().find(|form| form.action == format!("{place}/cancel")).unwrap();
+    let answer = post(&site, &button.action, &button.fields).await;
+    assert_eq!((answer.status, answer.location.as_str()), (StatusCode::SEE_OTHER, place.as_str()));
+    let end = ended(&site, &place).await;
+    assert!(end.contains("all that match: cancelled") && end.contains("by dashboard"), "{end}");
+    assert!(!end.contains("http-equiv=\"refresh\"") && !end.contains("/cancel\""), "{end}");
+    assert_eq!(t.client.count(None).await.unwrap().total(), 600);
+    assert_eq!(site.get("/operations/00000000000000000000").await.status, StatusCode::NOT_FOUND);
+    assert_eq!(site.get("/operations/nonsense").await.status, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
@@ -164,17 +195,17 @@ async fn each_action_reaches_the_states_in_which_it_is_possible() {
         reserve(&t.client, "mail", 1).await;
         let waiting = push(&t, "mail", 3).await;
         let (_, form) = ask(&site, "cancel", "queue:mail").await;
-        let (page, _) = step(&site, &form).await;
+        let page = finish(&site, &form).await;
         assert!(page.contains("<dd>3 jobs</dd>") && page.contains("<dd>2 running jobs</dd>"), "{page}");
         assert!(t.client.get(running[0]).await.unwrap().unwrap().cancel_requested);
         let (page, form) = ask(&site, "retry", "queue:mail").await;
         assert!(page.contains("Retry 3 matching jobs?"), "{page}");
-        step(&site, &form).await;
+        finish(&site, &form).await;
         assert_eq!(state(&t, waiting[0]).await, Some(State::Waiting));
         let (_, form) = ask(&site, "run-now", "queue:mail").await;
-        assert!(step(&site, &form).await.0.contains("<dd>3 jobs</dd>"));
+        assert!(finish(&site, &form).await.contains("<dd>3 jobs</dd>"));
         let (_, form) = ask(&site, "delete", "queue:mail").await;
-        step(&site, &form).await;
+        finish(&site, &form).await;
         let counts = t.client.count(None).await.unwrap();
         assert_eq!((counts.total(), counts.running), (2, 2));
         t.destroy().await.unwrap();
@@ -189,7 +220,7 @@ async fn a_job_that_has_changed_is_skipped() {
     let (_, form) = ask(&site, "delete", "state:waiting").await;
     t.client.cancel(ids[0]).await.unwrap();
     t.client.delete(ids[1]).await.unwrap();
-    let (page, _) = step(&site, &form).await;
+    let page = finish(&site, &form).await;
     assert!(page.contains("<dt>Done</dt><dd>2 jobs</dd>"), "{page}");
     assert_eq!(state(&t, ids[0]).await, Some(State::Cancelled));
 
@@ -198,7 +229,7 @@ async fn a_job_that_has_changed_is_skipped() {
     t.client.retry(ids[0]).await.unwrap();
     t.clock.advance(Duration::from_secs(1));
     t.client.cancel(ids[0]).await.unwrap();
-    step(&site, &form).await;
+    finish(&site, &form).await;
     assert_eq!(state(&t, ids[0]).await, Some(State::Cancelled));
 }
 
@@ -215,45 +246,28 @@ async fn a_retry_whose_unique_key_is_taken_is_counted_as_skipped() {
     let holder = t.client.push(vec![with_key()]).await.unwrap()[0].id().unwrap();
     let site = site(&t.client);
     let (_, form) = ask(&site, "retry", "queue:mail").await;
-    let (page, _) = step(&site, &form).await;
+    let page = finish(&site, &form).await;
     assert!(page.contains("<dt>Skipped</dt><dd>1 job</dd>") && page.contains("unique key taken"), "{page}");
     assert!(page.contains(&format!("/jobs/{holder}")), "{page}");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_form_that_is_sent_again_does_no_harm() {
-    let t = TestQueue::new();
-    let site = site(&t.client);
-    push(&t, "mail", 1_200).await;
-    let (_, first) = ask(&site, "delete", "queue:mail").await;
-    let (page, second) = step(&site, &first).await;
-    assert!(page.contains("<dd>1,000 jobs</dd>") && page.contains("<dd>200</dd>"), "{page}");
-    let (page, _) = step(&site, &first).await;
-    assert!(page.contains("<dd>200 jobs</dd>"), "{page}");
-    t.clock.advance(Duration::from_millis(1));
-    let late = push(&t, "mail", 1).await;
-    for form in [&first, &second.unwrap()] {
-        let (page, next) = step(&site, form).await;
-        assert!(next.is_none() && page.contains("finished"), "{page}");
-    }
-    assert_eq!(t.client.count(None).await.unwrap().total(), 1);
-    assert_eq!(state(&t, late[0]).await, Some(State::Waiting));
-}
-
 /// Two browsers, or a button that is pressed twice.
 #[tokio::test]
-async fn two_steps_at_once_act_on_each_job_once() {
+async fn a_form_that_is_sent_again_acts_on_each_job_once() {
     for t in stores().await {
         let site = site(&t.client);
-        push(&t, "mail", 300).await;
+        push(&t, "mail", 600).await;
         let (_, form) = ask(&site, "cancel", "queue:mail").await;
-        let (one, two) = tokio::join!(step(&site, &form), step(&site, &form));
+        t.clock.advance(Duration::from_millis(1));
+        let late = push(&t, "mail", 1).await;
+        let (one, two) = tokio::join!(finish(&site, &form), finish(&site, &form));
         let done = |page: &str| {
             let text = page.split("<dt>Done</dt><dd>").nth(1).unwrap().split(' ').next().unwrap();
             text.parse::<u64>().unwrap()
         };
-        assert_eq!(done(&one.0) + done(&two.0), 300, "{} {}", one.0, two.0);
-        assert_eq!(t.client.count(None).await.unwrap().cancelled, 300);
+        assert_eq!(done(&one) + done(&two), 600, "{one} {two}");
+        assert_eq!(t.client.count(None).await.unwrap().cancelled, 600);
+        assert_eq!(state(&t, late[0]).await, Some(State::Waiting));
         t.destroy().await.unwrap();
     }
 }
@@ -269,18 +283,17 @@ async fn a_preview_counts_and_reads_up_to_a_bound() {
     }
     let calls = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&calls);
-    let store = FaultyStore::new(Arc::clone(t.client.store()), move |_| {
-        counted.fetch_add(1, Ordering::Relaxed);
+    let store = FaultyStore::new(Arc::clone(t.client.store()), move |verb| {
+        counted.fetch_add(u64::from(verb == "list"), Ordering::Relaxed);
         Fault::Pass
     });
     let site = site(&Client::new(Arc::new(store)));
     let (page, form) = ask(&site, "delete", "queue:mail").await;
     assert!(page.contains("Delete 10,000+ matching jobs?") && page.contains("there may be more"), "{page}");
     assert_eq!(calls.swap(0, Ordering::Relaxed), 10);
-    let (page, next) = step(&site, &form).await;
-    assert!(page.contains("<dt>Left</dt><dd>9,000+</dd>") && next.is_some(), "{page}");
-    assert_eq!(calls.load(Ordering::Relaxed), 8, "four listings and four actions");
-    assert_eq!(t.client.count(None).await.unwrap().total(), 9_050);
+    let page = finish(&site, &form).await;
+    assert!(page.contains("<dd>10,000+</dd>") && page.contains("<dd>10,050 jobs</dd>"), "{page}");
+    assert_eq!(t.client.count(None).await.unwrap().total(), 0);
 }
 
 #[tokio::test]
@@ -293,7 +306,7 @@ async fn what_an_order_cannot_mean_is_refused_and_changes_nothing() {
     let terms = "queue:mail ".repeat(65);
     let long = format!("queue:{}", "x".repeat(5_000));
     let filters = ["", "  ", "kimd:a", "queue:", "error:\"a", "state:soon", "*", "state:done", &terms, &long];
-    for (filter, path) in filters.into_iter().flat_map(|filter| [(filter, PREVIEW), (filter, ACT)]) {
+    for (filter, path) in filters.into_iter().flat_map(|filter| [(filter, PREVIEW), (filter, ORDER)]) {
         let fields =
             [("action", "cancel"), ("filter", filter), ("reason", "x"), ("confirmed", "1767225600000")];
         let answer = site.post(path, &fields).await;
@@ -317,21 +330,20 @@ async fn what_an_order_cannot_mean_is_refused_and_changes_nothing() {
         ("confirmed", "-1"),
         ("confirmed", "1767225600001"),
         ("confirmed", "18446744073709551615"),
-        ("cursor", "nonsense\u{0}"),
     ] {
-        let answer = post(&site, ACT, &with(name, value)).await;
+        let answer = post(&site, ORDER, &with(name, value)).await;
         assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{name}={value}: {}", answer.text);
     }
     assert_eq!(t.client.list(&Site::all()).await.unwrap().jobs, before);
     t.clock.advance(Duration::from_mins(61));
-    let late = post(&site, ACT, &form).await;
+    let late = post(&site, ORDER, &form).await;
     assert!(late.status == StatusCode::BAD_REQUEST && late.text.contains("older than an hour"));
     assert_eq!(t.client.count(None).await.unwrap().cancelled, 0);
     // Sums of a form are words at most.
     let (_, form) = ask(&site, "delete", "queue:mail").await;
     let mut forged = form.clone();
     forged.extend(["done", "moved", "gone"].map(|name| (name.to_owned(), u64::MAX.to_string())));
-    assert!(step(&site, &forged).await.0.contains("finished"));
+    assert!(finish(&site, &forged).await.contains("done"));
 }
 
 #[tokio::test]
@@ -343,11 +355,10 @@ async fn an_order_is_refused_by_a_read_only_dashboard_and_from_another_site() {
     let options = DashboardOptions { read_only: true, ..DashboardOptions::default() };
     let read_only = Site::new(&t.client, options);
     let pairs: Vec<(&str, &str)> = form.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    for path in [PREVIEW, ACT] {
+    for path in [PREVIEW, ORDER, "/operations/00000000000000000000/cancel"] {
         assert_eq!(read_only.post(path, &pairs).await.status, StatusCode::FORBIDDEN);
         let foreign = open.send("POST", path, &pairs, &[("sec-fetch-site", "cross-site")]).await;
         assert_eq!(foreign.status, StatusCode::FORBIDDEN);
-        assert_eq!(open.get(path).await.status, StatusCode::METHOD_NOT_ALLOWED);
     }
     assert!(!read_only.get("/jobs?filter=queue%3Amail").await.text.contains("<button name=\"action\""));
     assert_eq!(t.client.count(None).await.unwrap().waiting, 3);
@@ -413,12 +424,19 @@ async fn an_order_needs_the_role_the_queues_and_the_payloads_of_its_filter() {
         (&mail, "queue:mail state:waiting", yes),
     ] {
         let fields = [("action", "delete"), ("filter", filter), ("confirmed", confirmed.as_str())];
-        for path in [PREVIEW, ACT] {
+        for path in [PREVIEW, ORDER] {
             let (status, text) = caller.send(path, &fields).await;
+            let allowed = if path == ORDER { StatusCode::SEE_OTHER } else { yes };
+            let expected = if expected == yes { allowed } else { expected };
             assert_eq!(status, expected, "{path} {filter}: {text}");
-            assert!(expected == yes || !text.contains("<strong>"), "{path} {filter}: {text}");
+            assert!(expected == allowed || !text.contains("<strong>"), "{path} {filter}: {text}");
         }
     }
-    assert_eq!(t.client.count(Some("mail")).await.unwrap().total(), 0);
+    let gone = async {
+        while t.client.count(Some("mail")).await.unwrap().total() != 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), gone).await.expect("the jobs stay");
     assert_eq!(t.client.count(Some("sms")).await.unwrap().total(), 2);
 }

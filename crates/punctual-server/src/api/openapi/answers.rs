@@ -59,7 +59,7 @@ const KINDS: [Kind; 17] = [
         404,
         "NotFound",
         &["not_found", "queue_unknown"],
-        "There is no such job, queue, schedule, topic or worker.",
+        "There is no such job, queue, schedule, topic, worker or operation.",
     ),
     kind(408, "TimedOut", &["timed_out"], "The body did not arrive within 30 s."),
     kind(409, "Conflict", &["conflict"], "Two parts of the call, or two settings, contradict each other."),
@@ -67,7 +67,7 @@ const KINDS: [Kind; 17] = [
         409,
         "WrongState",
         &["wrong_state", "unique_conflict", "conflict"],
-        "The state of the job does not allow the action, another job holds its unique key, or jobs of its concurrency key or \
+        "The state of the job or operation does not allow the action, another job holds its unique key, or jobs of its concurrency key or \
             group are in another shard.",
     ),
     kind(412, "VersionMismatch", &["version_mismatch"], "It does not have the version of If-Match."),
@@ -161,7 +161,7 @@ pub(super) fn headers() -> Value {
             "schema": {"type": "string"},
         },
         "Location": {
-            "description": "The address of the job, relative to that of the request.",
+            "description": "The address of the job or operation, relative to that of the request.",
             "required": true,
             "schema": {"type": "string"},
         },

@@ -1,4 +1,4 @@
-//! Jobs, queues, schedules, topics and workers by their address.
+//! Jobs, queues, schedules, topics, workers and operations by their address.
 
 mod schedules;
 mod topics;
@@ -279,6 +279,65 @@ fn of_workers() -> Vec<Operation> {
     ]
 }
 
+fn of_operations() -> Vec<Operation> {
+    let mut ended = answers::named(&["WrongState"]);
+    ended.insert("200".to_owned(), answer(&reference("Operation"), &[]));
+    let ordered = [
+        ("200".to_owned(), answer(&reference("OperationPreview"), &[])),
+        ("201".to_owned(), answer(&reference("Operation"), &["Location"])),
+    ];
+    vec![
+        Operation {
+            path: "/operations",
+            method: "post",
+            name: "orderOperation",
+            summary: "Acts on all jobs that match a filter, or says how many there are",
+            parameters: Vec::new(),
+            request: Some("OrderOperationRequest"),
+            answers: ordered.into_iter().collect(),
+        },
+        Operation {
+            path: "/operations",
+            method: "get",
+            name: "operations",
+            summary: "Returns all operations, the newest first",
+            parameters: Vec::new(),
+            request: None,
+            answers: one("OperationsAnswer", &[]),
+        },
+        Operation {
+            path: "/operations/{id}",
+            method: "get",
+            name: "operation",
+            summary: "Returns an operation",
+            parameters: Vec::new(),
+            request: None,
+            answers: one("Operation", &[]),
+        },
+        Operation {
+            path: "/operations/{id}/cancel",
+            method: "post",
+            name: "cancelOperation",
+            summary: "Cancels an operation before its next step",
+            parameters: Vec::new(),
+            request: None,
+            answers: ended,
+        },
+        Operation {
+            path: "/activity",
+            method: "get",
+            name: "activity",
+            summary: "Returns a page of the activity log, the newest entry first",
+            parameters: vec![
+                query("cursor", text("Where to continue: next of the page before.")),
+                query("limit", within(1, BATCH_MAX as u64, "The most entries (default: 50).")),
+            ],
+            request: None,
+            answers: one("ActivityAnswer", &[]),
+        },
+    ]
+}
+
 /// Returns the operations, each with its path and its method.
 pub(super) fn operations() -> impl Iterator<Item = (String, &'static str, Value)> {
     let all = [
@@ -287,6 +346,7 @@ pub(super) fn operations() -> impl Iterator<Item = (String, &'static str, Value)
         of_queues(),
         of_store(),
         of_workers(),
+        of_operations(),
         schedules::operations(),
         topics::operations(),
     ];

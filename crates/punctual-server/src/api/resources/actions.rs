@@ -47,8 +47,13 @@ pub(super) async fn act(
         let version = versions.is_some().then_some(job.version);
         let guard = Guard { queue: job.queue, state: job.state, version };
         let target = Target { selector: Selector::Id(id), guard: Some(guard) };
-        let acted = api.client.store().act(&[target], action).await?;
-        match acted.into_iter().next() {
+        let targets = [target];
+        let acted = api.client.store().act(&targets, action).await;
+        let is_done = matches!(acted.as_deref(), Ok([Acted::Done(..) | Acted::Requested(_)]));
+        if is_done || acted.is_err() {
+            calls::note_act(api, scope, &targets, action, &acted);
+        }
+        match acted?.into_iter().next() {
             Some(acted @ (Acted::Done(..) | Acted::Requested(_))) => {
                 return Ok(json(calls::write(&ActedBody::from(acted))?));
             }

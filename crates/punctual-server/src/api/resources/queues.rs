@@ -135,8 +135,7 @@ pub(super) async fn purge(
 
 /// Takes a step on a queue, and returns the queue as it is then.
 async fn step(api: &Api, scope: &Scope, name: &str, op: &QueueOp) -> Result<Response, Problem> {
-    scope.queue(name, op)?;
-    let QueueReply::Info(info) = api.client.store().queue(name, op).await? else { return Err(unknown()) };
+    let QueueReply::Info(info) = calls::step(api, scope, name, op).await? else { return Err(unknown()) };
     shown(&info)
 }
 

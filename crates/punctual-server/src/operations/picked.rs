@@ -9,11 +9,11 @@ use punctual::{
 
 /// A job, and what it was when the page was made. As text: `ID.STATE.VERSION.QUEUE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Picked {
-    pub(super) id: JobId,
-    pub(super) state: State,
+pub(crate) struct Picked {
+    pub(crate) id: JobId,
+    pub(crate) state: State,
     version: u64,
-    pub(super) queue: String,
+    pub(crate) queue: String,
 }
 
 impl From<&JobRecord> for Picked {
@@ -24,12 +24,12 @@ impl From<&JobRecord> for Picked {
 
 impl Picked {
     /// Returns whether a job is as the page showed it, except for its state.
-    pub(super) fn is_version_of(&self, job: &JobRecord) -> bool {
+    pub(crate) fn is_version_of(&self, job: &JobRecord) -> bool {
         (self.id, self.version) == (job.id, job.version)
     }
 
     /// Returns the target of an action, guarded by what the page showed.
-    pub(super) fn target(&self) -> Target {
+    pub(crate) fn target(&self) -> Target {
         let guard = Guard { queue: self.queue.clone(), state: self.state, version: Some(self.version) };
         Target { selector: Selector::Id(self.id), guard: Some(guard) }
     }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use punctual::{JobRecord, State, Timestamp, store::List};
+use punctual::{Client, JobRecord, Result, State, Timestamp, store::List};
 use tokio::time::Instant;
 
-use super::{Board, fault::Fault, order::Order};
+use super::order::Order;
 
 /// The most jobs that are counted. A larger number is shown as `10,000+`.
 const COUNTED_MAX: usize = 10_000;
@@ -20,21 +20,21 @@ const SHOWN_MAX: usize = 5;
 
 /// The result of a preview.
 #[derive(Debug, Default)]
-pub(super) struct Preview {
+pub(crate) struct Preview {
     /// When it began, by the clock of the store.
-    pub(super) now: Timestamp,
-    pub(super) n: u64,
+    pub(crate) now: Timestamp,
+    pub(crate) n: u64,
     /// Whether there may be more jobs than were counted.
-    pub(super) is_least: bool,
+    pub(crate) is_least: bool,
     /// The number of jobs in each state of the order.
-    pub(super) by_state: Vec<(State, u64)>,
+    pub(crate) by_state: Vec<(State, u64)>,
     /// The first jobs.
-    pub(super) first: Vec<JobRecord>,
+    pub(crate) first: Vec<JobRecord>,
 }
 
 impl Preview {
     /// Counts the jobs that an order is for. The records are dropped page by page.
-    pub(super) async fn of(order: &Order, board: &Board) -> Result<Self, Fault> {
+    pub(crate) async fn of(order: &Order, client: &Client) -> Result<Self> {
         let began = Instant::now();
         let by_state = order.fit.iter().map(|state| (*state, 0)).collect();
         let mut preview = Self { by_state, is_least: true, ..Self::default() };
@@ -42,7 +42,7 @@ impl Preview {
         let mut room = COUNTED_MAX;
         for call in 0..CALLS_MAX {
             list.limit = room.min(JOBS_READ);
-            let page = board.client.list(&list).await?;
+            let page = client.list(&list).await?;
             if call == 0 {
                 preview.now = page.now;
             }
