@@ -35,7 +35,7 @@ fn of_page(method: &Method, path: &str) -> Option<Needs> {
         }
         (&Method::GET, ["queues", _, "settings"]) => None,
         // What a caller for some queues may see. It is sent from the overview to its jobs.
-        (&Method::GET, [""] | ["jobs"] | ["jobs" | "queues" | "operations", _]) => {
+        (&Method::GET, ["" | "jobs"] | ["jobs" | "queues" | "operations", _]) => {
             Some(Right::Read.by_queue())
         }
         // The other pages, and metrics.

@@ -91,7 +91,7 @@ fn copy(job: &JobRecord, id: JobId, delay: Duration) -> NewJob {
     let options = JobOptions {
         priority: Some(job.priority),
         max_attempts: Some(job.max_attempts),
-        backoff: Some(job.backoff.clone()),
+        backoff: Some(job.backoff),
         timeout: Some(job.timeout),
         lease: job.lease,
     };

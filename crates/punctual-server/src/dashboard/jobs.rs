@@ -89,7 +89,6 @@ struct Page {
     wrong: Option<Wrong>,
     tabs: Vec<Tab>,
     rows: Vec<Row>,
-    has_progress: bool,
     /// Whether the caller may act on jobs here.
     may_operate: bool,
     searched: String,
@@ -130,7 +129,6 @@ pub(super) async fn page(board: View, uri: Uri) -> Result<Response, Fault> {
     let page = html(&Page {
         frame: Frame::new(&board, Here::Jobs, "Jobs").with(Flash::of(&fields, links)),
         tabs: tabs(&filter, counts.as_ref(), links),
-        has_progress: rows.iter().any(|row| row.progress.is_some()),
         may_operate: board.may_operate(),
         searched: searched(&board, &found),
         is_part: found.next.is_some() && found.jobs.len() < JOBS_SHOWN,
@@ -220,6 +218,12 @@ fn tabs(filter: &str, counts: Option<&Counts>, links: &Links) -> Vec<Tab> {
         tab("Dead", "dead", n(|of| of.dead)),
         tab("Cancelled", "cancelled", n(|of| of.cancelled)),
     ]
+}
+
+impl Page {
+    fn has_progress(&self) -> bool {
+        self.rows.iter().any(|row| row.progress.is_some())
+    }
 }
 
 impl Wrong {

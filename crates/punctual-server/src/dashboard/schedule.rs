@@ -10,7 +10,7 @@ use futures_util::try_join;
 use punctual::{
     JobRecord, Payload, Timestamp,
     job::Filter,
-    schedule::{NamedSchedule, ScheduledJob, TickNote},
+    schedule::{NamedSchedule, ScheduleHandle, ScheduledJob, TickNote},
     store::{List, Page as Found},
 };
 
@@ -154,7 +154,7 @@ pub(super) async fn pause(
         return Ok(back(&board, &name, "stale-schedule", ""));
     }
     let (by, reason) = pause_note(&board, &fields);
-    let made = board.client.schedule(&name).pause(&by, &reason).await;
+    let made = shown(&board, &name, &fields).pause(&by, &reason).await;
     note(&board, "pause", &name, &reason, &made);
     made?;
     Ok(back(&board, &name, "pause-schedule", ""))
@@ -170,7 +170,7 @@ pub(super) async fn resume(
     if is_stale(&board, &name, &fields).await? {
         return Ok(back(&board, &name, "stale-schedule", ""));
     }
-    let made = board.client.schedule(&name).resume().await;
+    let made = shown(&board, &name, &fields).resume().await;
     note(&board, "resume", &name, "", &made);
     made?;
     Ok(back(&board, &name, "resume-schedule", ""))
@@ -201,7 +201,7 @@ pub(super) async fn delete(
     if is_stale(&board, &name, &fields).await? {
         return Ok(back(&board, &name, "stale-schedule", ""));
     }
-    let made = board.client.schedule(&name).remove().await;
+    let made = shown(&board, &name, &fields).remove().await;
     note(&board, "remove", &name, "", &made);
     made?;
     Ok(Redirect::to(&board.links.query("schedules", &[("did", "delete-schedule")])))
@@ -209,6 +209,11 @@ pub(super) async fn delete(
 
 async fn read(view: &View, name: String) -> Result<NamedSchedule, Fault> {
     view.client.schedule(&name).get().await?.ok_or(Fault::NoSchedule(name))
+}
+
+/// Returns a handle that changes the schedule only as the page of the form showed it.
+fn shown(view: &View, name: &str, fields: &Fields) -> ScheduleHandle {
+    view.client.schedule(name).if_generation(fields.number("generation"))
 }
 
 /// Whether the schedule has changed since the page of the form was made.
