@@ -35,9 +35,7 @@ fn of_page(method: &Method, path: &str) -> Option<Needs> {
         }
         (&Method::GET, ["queues", _, "settings"]) => None,
         // What a caller for some queues may see. It is sent from the overview to its jobs.
-        (&Method::GET, ["" | "jobs"] | ["jobs" | "queues" | "operations", _]) => {
-            Some(Right::Read.by_queue())
-        }
+        (&Method::GET, ["" | "jobs"] | ["jobs" | "queues" | "operations", _]) => Some(Right::Read.by_queue()),
         // The other pages, and metrics.
         (&Method::GET, _) => Some(Right::Read.in_store()),
         _ => None,

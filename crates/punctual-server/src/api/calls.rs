@@ -326,6 +326,9 @@ pub(super) async fn step(api: &Api, scope: &Scope, name: &str, op: &QueueOp) -> 
         QueueOp::Set(_) | QueueOp::Replace(_) => "settings",
         QueueOp::Purge(_) => "purge",
     };
+    if matches!(made, Ok(QueueReply::Conflict(_) | QueueReply::Unknown)) {
+        return Ok(made?);
+    }
     let mut entry = scope.entry(action).queue(name);
     if let QueueOp::Pause { reason, .. } = op {
         entry = entry.reason(reason);

@@ -149,8 +149,11 @@ pub(super) async fn stop(board: View, Path(id): Path<String>, request: Request) 
 }
 
 async fn order(board: &View, id: &str, order: WorkerOrder) -> Result<Redirect, Fault> {
-    let ordered = board.client.order_worker(id, order).await?;
-    Ok(back(board, if ordered.is_some() { order.name() } else { "gone" }))
+    let made = board.client.order_worker(id, order).await;
+    if !matches!(made, Ok(None)) {
+        board.activity.note(board.entry(order.name()).document(&format!("worker/{id}")), &made);
+    }
+    Ok(back(board, if made?.is_some() { order.name() } else { "gone" }))
 }
 
 fn back(board: &View, did: &str) -> Redirect {

@@ -92,7 +92,7 @@ pub(super) async fn change(
         }
         let of = seen.take().unwrap_or_default();
         let replace = Replace { new: change.of(&of)?, seen: of };
-        match store.queue(&name, &QueueOp::Replace(Box::new(replace))).await? {
+        match calls::step(&api, &scope, &name, &QueueOp::Replace(Box::new(replace))).await? {
             QueueReply::Info(info) => return shown(&info),
             QueueReply::Conflict(info) => seen = Some(info.settings),
             QueueReply::Unknown | QueueReply::Purged { .. } => return Err(unknown()),
@@ -126,8 +126,7 @@ pub(super) async fn purge(
     let body = api.room.read("queues", body).await?;
     let Purge { limit } = calls::read(&body.bytes)?;
     let op = QueueOp::Purge(limit.unwrap_or(BATCH_MAX));
-    scope.queue(&name, &op)?;
-    match api.client.store().queue(&name, &op).await? {
+    match calls::step(&api, &scope, &name, &op).await? {
         QueueReply::Purged { deleted, more } => Ok(json(calls::write(&Purged { deleted, more })?)),
         _ => Err(unknown()),
     }

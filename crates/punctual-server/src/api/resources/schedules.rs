@@ -129,7 +129,9 @@ pub(super) async fn put(
     let handle = handle(&api, name, &headers).await?;
     // One that cannot be read is there, and is replaced.
     let is_new = matches!(handle.get().await, Ok(None));
-    let named = handle.put(schedule).await.map_err(|e| headers::refused(&headers, e))?;
+    let made = handle.put(schedule).await;
+    note(&api, &scope, "put", &handle, "", &made);
+    let named = made.map_err(|e| headers::refused(&headers, e))?;
     let answer = answer(&api, &scope, &named).await?;
     Ok(if is_new { (StatusCode::CREATED, answer).into_response() } else { answer })
 }
@@ -163,15 +165,19 @@ fn read(body: &[u8], id: JobId) -> Result<Schedule, Problem> {
 pub(super) async fn remove(
     State(api): State<Arc<Api>>,
     Path(name): Path<String>,
+    scope: Scope,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
     let body = api.room.read("schedules", body).await?;
     let Nothing {} = calls::read(&body.bytes)?;
     let handle = handle(&api, name, &headers).await?;
-    if !handle.remove().await.map_err(|e| headers::refused(&headers, e))? {
+    let made = handle.remove().await;
+    if matches!(made, Ok(false)) {
         return Err(unknown(handle.name()));
     }
+    note(&api, &scope, "remove", &handle, "", &made);
+    made.map_err(|e| headers::refused(&headers, e))?;
     Ok(json(calls::write(&super::Removed::new(handle.name()))?))
 }
 
@@ -189,7 +195,9 @@ pub(super) async fn pause(
     known(&handle).await?;
     let (by, reason) =
         (pause.by.as_deref().unwrap_or_else(|| scope.name()), pause.reason.unwrap_or_default());
-    let named = handle.pause(by, &reason).await.map_err(|e| headers::refused(&headers, e))?;
+    let made = handle.pause(by, &reason).await;
+    note(&api, &scope, "pause", &handle, &reason, &made);
+    let named = made.map_err(|e| headers::refused(&headers, e))?;
     answer(&api, &scope, &named).await
 }
 
@@ -205,7 +213,9 @@ pub(super) async fn resume(
     let Nothing {} = calls::read(&body.bytes)?;
     let handle = handle(&api, name, &headers).await?;
     known(&handle).await?;
-    let named = handle.resume().await.map_err(|e| headers::refused(&headers, e))?;
+    let made = handle.resume().await;
+    note(&api, &scope, "resume", &handle, "", &made);
+    let named = made.map_err(|e| headers::refused(&headers, e))?;
     answer(&api, &scope, &named).await
 }
 
@@ -220,7 +230,22 @@ pub(super) async fn fire(
     let Nothing {} = calls::read(&body.bytes)?;
     let handle = api.client.schedule(name);
     known(&handle).await?;
-    stored(&api, &scope, handle.fire().await?, "../../").await
+    let made = handle.fire().await;
+    note(&api, &scope, "fire", &handle, "", &made);
+    stored(&api, &scope, made?, "../../").await
+}
+
+/// Notes a change of a schedule in the activity log.
+fn note<T>(
+    api: &Api,
+    scope: &Scope,
+    action: &str,
+    handle: &ScheduleHandle,
+    reason: &str,
+    made: &punctual::Result<T>,
+) {
+    let entry = scope.entry(action).document(&format!("schedule/{}", handle.name())).reason(reason);
+    api.activity.note(entry, made);
 }
 
 /// Returns a handle that changes only a generation that `If-Match` allows.

@@ -74,13 +74,16 @@ struct Subscription {
 pub(super) async fn subscribe(
     State(api): State<Arc<Api>>,
     Path(name): Path<String>,
+    scope: Scope,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
     let body = api.room.read("topics", body).await?;
     let Subscription { queue } = calls::read(&body.bytes)?;
     let handle = handle(&api, name, &headers).await?;
-    handle.subscribe(&queue).await.map_err(|e| headers::refused(&headers, e))?;
+    let made = handle.subscribe(&queue).await;
+    note(&api, &scope, "subscribe", &handle, Some(&queue), &made);
+    made.map_err(|e| headers::refused(&headers, e))?;
     answer(&handle).await
 }
 
@@ -88,13 +91,16 @@ pub(super) async fn subscribe(
 pub(super) async fn unsubscribe(
     State(api): State<Arc<Api>>,
     Path(name): Path<String>,
+    scope: Scope,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
     let body = api.room.read("topics", body).await?;
     let Subscription { queue } = calls::read(&body.bytes)?;
     let handle = handle(&api, name, &headers).await?;
-    handle.unsubscribe(&queue).await.map_err(|e| headers::refused(&headers, e))?;
+    let made = handle.unsubscribe(&queue).await;
+    note(&api, &scope, "unsubscribe", &handle, Some(&queue), &made);
+    made.map_err(|e| headers::refused(&headers, e))?;
     answer(&handle).await
 }
 
@@ -102,15 +108,19 @@ pub(super) async fn unsubscribe(
 pub(super) async fn remove(
     State(api): State<Arc<Api>>,
     Path(name): Path<String>,
+    scope: Scope,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
     let body = api.room.read("topics", body).await?;
     let Nothing {} = calls::read(&body.bytes)?;
     let handle = handle(&api, name, &headers).await?;
-    if !handle.remove().await.map_err(|e| headers::refused(&headers, e))? {
+    let made = handle.remove().await;
+    if matches!(made, Ok(false)) {
         return Err(unknown(handle.name()));
     }
+    note(&api, &scope, "remove", &handle, None, &made);
+    made.map_err(|e| headers::refused(&headers, e))?;
     Ok(json(calls::write(&super::Removed::new(handle.name()))?))
 }
 
@@ -144,6 +154,19 @@ pub(super) async fn publish(
     // A call of one job has one result.
     let published = topic.push(vec![job]).await?.into_iter().next().unwrap_or(Enqueued::Full);
     stored(&api, &scope, published, "../../").await
+}
+
+/// Notes a change of a topic in the activity log.
+fn note<T>(
+    api: &Api,
+    scope: &Scope,
+    action: &str,
+    handle: &TopicHandle,
+    queue: Option<&str>,
+    made: &punctual::Result<T>,
+) {
+    let entry = scope.entry(action).document(&format!("topic/{}", handle.name()));
+    api.activity.note(if let Some(queue) = queue { entry.queue(queue) } else { entry }, made);
 }
 
 /// Returns a handle that changes only a version that `If-Match` allows.

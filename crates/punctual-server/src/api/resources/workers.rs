@@ -52,6 +52,10 @@ pub(super) async fn order(
     let not_found = || Problem::not_found(format!("there is no worker {id}"));
     let info = api.client.worker(id).await?.filter(|info| scope.sees(info)).ok_or_else(not_found)?;
     scope.of_worker(Right::Operate, &info)?;
-    let info = api.client.order_worker(id, order).await?.ok_or_else(not_found)?;
+    let made = api.client.order_worker(id, order).await;
+    if !matches!(made, Ok(None)) {
+        api.activity.note(scope.entry(order.name()).document(&format!("worker/{id}")), &made);
+    }
+    let info = made?.ok_or_else(not_found)?;
     Ok(json(calls::write(&info)?))
 }
