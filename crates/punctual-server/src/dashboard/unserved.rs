@@ -7,7 +7,7 @@ use punctual::{Timestamp, client::WorkerPage, store::QueueInfo, worker::WorkerSt
 use super::{links::Links, terms::exact, text::due};
 
 /// How long a job must be due before its queue counts: a worker that starts needs a moment.
-const DUE_FOR: Duration = Duration::from_secs(60);
+const DUE_FOR: Duration = Duration::from_mins(1);
 /// The most queues that are shown.
 const QUEUES_SHOWN: usize = 5;
 
