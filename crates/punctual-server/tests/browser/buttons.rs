@@ -13,7 +13,7 @@ const QUEUES: [&str; 4] = ["mail", "webhooks", "reports", "media"];
 const PAGES_MAX: usize = 150;
 
 /// Defines the functions that find buttons. A button is known by its text, and by the form around it.
-const BUTTONS: &str = r#"
+const BUTTONS: &str = r"
 window.open_all = () => document.querySelectorAll('details').forEach(one => one.open = true);
 window.buttons = () => [...document.querySelectorAll('button, summary, input[type=submit]')]
     .filter(one => !one.disabled && (one.closest('dialog')?.open ?? true));
@@ -22,10 +22,10 @@ window.label = one => [
     ((one.textContent || one.value).trim() || one.title || one.ariaLabel).split(':')[0],
     one.form?.getAttribute('method') === 'post' ? one.form.getAttribute('action') : '',
 ].join(' | ');
-"#;
+";
 
 /// Presses a button, and notes what changes.
-const PRESS: &str = r#"
+const PRESS: &str = r"
 (() => {
     const button = buttons().find(one => shape(label(one)) === LABEL);
     if (!button) return false;
@@ -37,24 +37,24 @@ const PRESS: &str = r#"
     button.click();
     return true;
 })()
-"#;
+";
 
 /// Whether something happened: another page, a change on this one, or a field that has to be filled in.
 const HAPPENED: &str = "typeof seen === 'undefined' ? document.readyState === 'complete' && document.body !== null \
      : 0 < seen.changes || document.activeElement !== seen.active";
 
 /// Fills in what forms ask for: what their examples say, and the name of what is to go.
-const FILL_IN: &str = r#"
+const FILL_IN: &str = r"
 window.fill_in = () => document.querySelectorAll('main form:not([role=search]) input').forEach(one => {
     if (one.type !== 'text') return;
     one.value ||= one.name === 'name' ? decodeURIComponent(location.pathname.split('/').pop()) : one.placeholder || 'because';
 });
-"#;
+";
 
 /// Names and ids in addresses vary.
-const SHAPE: &str = r#"
+const SHAPE: &str = r"
 window.shape = text => text.replace(/[0-9a-f]{8}-[0-9a-f-]{27}/g, 'ID').replace(/\/(queues|schedules|topics|workers|operations)\/[^/ ?]+/g, '/$1/NAME');
-"#;
+";
 
 struct Person<'a> {
     browser: &'a mut Chromium,
@@ -167,11 +167,12 @@ fn pressed(browser: &mut Chromium, role: Role) -> BTreeSet<String> {
 fn everything(served: &Served) -> String {
     served.runtime.block_on(async {
         let jobs = served.client.list(&crate::site::Site::all()).await.unwrap().jobs;
-        let mut text = format!("{jobs:?}");
+        let mut all = vec![format!("{jobs:?}")];
         for queue in QUEUES {
-            text += &format!("{:?}", served.client.queue(queue).show().await.unwrap());
+            let info = served.client.queue(queue).show().await.unwrap();
+            all.push(format!("{info:?}"));
         }
-        text
+        all.join("\n")
     })
 }
 
@@ -183,7 +184,7 @@ fn each_button_does_something() {
     for (role, pressed) in Role::ALL.into_iter().zip([&read, &operate, &admin]) {
         println!("{role}: {} buttons", pressed.len());
     }
-    println!("{}", admin.iter().map(|one| format!("  {one}\n")).collect::<String>());
+    println!("  {}", Vec::from_iter(admin.clone()).join("\n  "));
     assert!(browser.complaints.is_empty(), "{:?}", browser.complaints);
     assert!(read.is_subset(&operate) && operate.is_subset(&admin), "{:?}", operate.difference(&admin));
     assert!(!read.iter().any(|one| one.contains("| Delete")), "{read:?}");

@@ -81,7 +81,7 @@ fn selects(tags: &[Tag]) -> Vec<(String, String)> {
     let (mut found, mut name) = (Vec::new(), String::new());
     for tag in tags {
         match tag.name.as_str() {
-            "select" => name = tag.attribute("name").unwrap_or_default().to_owned(),
+            "select" => tag.attribute("name").unwrap_or_default().clone_into(&mut name),
             "option" if tag.attribute("selected").is_some() => {
                 found.push((name.clone(), tag.attribute("value").unwrap_or_default().to_owned()));
             }

@@ -10,7 +10,7 @@ use punctual::{
 use super::server::Server;
 
 /// How long is waited for what must come.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 #[tokio::test]
 async fn a_worker_registers_itself_and_stops_by_an_order() {

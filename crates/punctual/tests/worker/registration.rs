@@ -10,7 +10,7 @@ use super::*;
 /// How often the workers of these tests register themselves.
 const OFTEN: Duration = Duration::from_millis(20);
 /// How long is waited for what must come.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Waits until the only worker of a store is as expected.
 async fn until(client: &Client, is: impl Fn(&WorkerInfo) -> bool) -> WorkerInfo {
