@@ -125,6 +125,7 @@ pub(crate) fn with(
         activity: activity.clone(),
         operations: operations.clone(),
         overview: Shared::default(),
+        overview_with_token: Shared::default(),
         options,
     });
     let router = Router::new()
@@ -179,5 +180,7 @@ struct Board {
     activity: Activity,
     operations: Operations,
     overview: Shared<Fault>,
+    /// As `overview`, with a button to log out.
+    overview_with_token: Shared<Fault>,
     options: DashboardOptions,
 }

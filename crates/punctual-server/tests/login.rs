@@ -80,6 +80,10 @@ async fn a_person_logs_in_with_a_token_and_out_again() {
     let cookie = cookie.split(';').next().unwrap();
     let page = site.send("GET", "/q/jobs", &[("accept", "text/html"), ("cookie", cookie)], "").await;
     assert_eq!(page.status(), StatusCode::OK);
+    for path in ["/q", "/q/jobs"] {
+        let page = site.send("GET", path, &[("accept", "text/html"), ("cookie", cookie)], "").await;
+        assert!(text(page).await.contains(r#"action="/q/logout""#), "{path}");
+    }
 
     let out =
         site.send("POST", "/q/logout", &[("sec-fetch-site", "same-origin"), ("cookie", cookie)], "").await;

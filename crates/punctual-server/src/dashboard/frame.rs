@@ -42,6 +42,8 @@ pub(super) struct Frame {
     /// Whether the page changes by itself, without a change that the stream reports.
     pub(super) is_moving: bool,
     pub(super) read_only: bool,
+    /// Where the caller can log out, if it has a token.
+    pub(super) log_out: Option<String>,
     pub(super) flash: Option<Flash>,
     pub(super) entries: Vec<Entry>,
     pub(super) store: String,
@@ -82,6 +84,7 @@ impl Frame {
             is_live: here != Here::Nowhere && board.queues().is_none(),
             is_moving: false,
             read_only: board.options.read_only,
+            log_out: board.has_token().then(|| board.links.to("logout")),
             flash: None,
             entries: ENTRIES.into_iter().filter(is_open).map(entry).collect(),
             store: store.url().to_owned(),

@@ -11,6 +11,7 @@ use super::{
     frame::{Frame, Here, text},
     links::Links,
     queues::{self, Row},
+    shared::Shared,
     terms::exact,
     text::{Moment, count, due, size},
     unserved::{Unserved, unserved},
@@ -72,13 +73,18 @@ pub(super) async fn page(board: View) -> Result<Response, Fault> {
         return Ok(Redirect::to(&board.links.to("jobs")).into_response());
     }
     match board.watcher.seen() {
-        Some(versions) => match board.overview.get(versions, rendered(&board.shared())).await {
+        Some(versions) => match overview(&board).get(versions, rendered(&board.shared())).await {
             Ok(page) => Ok(Html(page).into_response()),
             Err(fault) => Ok(Fault::answer(&fault)),
         },
         // Without a watcher, nobody would notice that a rendering is out of date.
         None => rendered(&board.shared()).await.map(|text| Html(text).into_response()),
     }
+}
+
+/// Returns the rendering that a caller shares with others.
+fn overview(board: &View) -> &Shared<Fault> {
+    if board.has_token() { &board.overview_with_token } else { &board.overview }
 }
 
 /// Renders the overview. Makes at most 110 calls to the store: 107 for the figures, two for the workers and one for the next

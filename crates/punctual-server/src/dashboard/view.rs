@@ -17,6 +17,8 @@ use crate::{
 pub(super) struct View {
     board: Arc<Board>,
     caller: Option<Caller>,
+    /// Whether the caller has a token, with which it can log out.
+    has_token: bool,
 }
 
 impl Deref for View {
@@ -37,12 +39,18 @@ impl FromRequestParts<Arc<Board>> for View {
 
 impl View {
     pub(super) fn new(board: &Arc<Board>, caller: Option<Caller>) -> Self {
-        Self { board: Arc::clone(board), caller }
+        let has_token = caller.as_ref().is_some_and(|caller| caller.token.is_some());
+        Self { board: Arc::clone(board), caller, has_token }
     }
 
-    /// Returns the same view for a page that several callers share: it has nothing of this one.
+    /// Returns the same view for a page that several callers share: it has nothing of this one but that it can log out.
     pub(super) fn shared(&self) -> Self {
-        Self::new(&self.board, None)
+        Self { caller: None, ..self.clone() }
+    }
+
+    /// Returns whether the caller has a token, with which it can log out.
+    pub(super) const fn has_token(&self) -> bool {
+        self.has_token
     }
 
     /// Checks that the caller has a right, in one queue or in the whole store (`None`).

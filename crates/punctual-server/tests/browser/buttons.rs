@@ -109,7 +109,7 @@ impl Person<'_> {
         // Those that few pages have come first, and those that take jobs away from the pages of others last.
         found.sort_by_key(|(button, urls)| {
             let is_last = ["/matching", "/purge", "| Delete"].iter().any(|word| button.contains(word));
-            (is_last, urls.len())
+            (button.contains("| Log out"), is_last, urls.len())
         });
         for (button, urls) in found {
             let (page, label) = button.split_once(" | ").unwrap();

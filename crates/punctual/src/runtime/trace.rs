@@ -13,9 +13,13 @@ mod spans;
 #[cfg(feature = "otel")]
 mod w3c;
 
+#[cfg(all(feature = "cron", not(feature = "otel")))]
+pub(crate) use self::nothing::detached;
 #[cfg(not(feature = "otel"))]
-pub(crate) use self::nothing::{Calling, Running, Sending, detached};
+pub(crate) use self::nothing::{Calling, Running, Sending};
+#[cfg(all(feature = "cron", feature = "otel"))]
+pub(crate) use self::spans::detached;
 #[cfg(feature = "otel")]
-pub(crate) use self::spans::{Calling, Running, Sending, detached};
+pub(crate) use self::spans::{Calling, Running, Sending};
 #[cfg(feature = "otel")]
 pub use self::w3c::{headers, inject, parent};

@@ -56,6 +56,7 @@ impl Calling {
     }
 }
 
+#[cfg(feature = "cron")]
 pub(crate) fn detached<F: Future>(future: F) -> F {
     future
 }

@@ -250,6 +250,7 @@ impl Calling {
 }
 
 /// Runs a future outside of any trace.
+#[cfg(feature = "cron")]
 pub(crate) fn detached<F: Future>(future: F) -> impl Future<Output = F::Output> + use<F> {
     future.with_context(Context::new())
 }

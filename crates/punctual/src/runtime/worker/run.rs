@@ -21,10 +21,7 @@ use crate::{
         outcome::Outcome,
         time::{Timestamp, When},
     },
-    runtime::{
-        handler::{Call, Erased, Stop},
-        trace,
-    },
+    runtime::handler::{Call, Erased, Stop},
     store::{EndReason, Verdict, check_result},
 };
 
@@ -53,7 +50,7 @@ pub(crate) async fn run(call: Call, handler: Result<Erased, Verdict>, graces: Gr
     let run = async {
         #[cfg(feature = "cron")]
         // A tick that continued the trace of the one before would make a trace without an end.
-        trace::detached(super::tick::admit(&call)).await?;
+        crate::runtime::trace::detached(super::tick::admit(&call)).await?;
         Ok::<_, Verdict>(handler?(call.clone()).await)
     };
     let ended = tokio::select! {
