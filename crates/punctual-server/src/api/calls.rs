@@ -366,7 +366,10 @@ async fn doc(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
         DocOp::Put { key, .. } => Some(("put", key)),
         DocOp::Remove { key, .. } => Some(("remove", key)),
     };
-    if let Some((action, key)) = changed.filter(|_| !matches!(made, Ok(DocReply::Conflict(_)))) {
+    // Other documents are of programs, and as little a matter of operators as jobs that are enqueued.
+    let is_known = |key: &str| key.starts_with("schedule/") || key.starts_with("topic/");
+    let is_noted = |key: &str| is_known(key) && !matches!(made, Ok(DocReply::Conflict(_)));
+    if let Some((action, key)) = changed.filter(|(_, key)| is_noted(key)) {
         api.activity.note(scope.entry(action).document(key), &made);
     }
     write(&made?)
