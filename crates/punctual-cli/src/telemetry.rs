@@ -32,6 +32,7 @@ impl Telemetry {
         let exporter = match exporter(&endpoint, is_short(command)) {
             Ok(exporter) => Exporter::new(exporter, shown),
             Err(error) => {
+                let error = error.replace(&endpoint, &shown);
                 tracing::warn!(endpoint = shown, error, "traces are off");
                 return Self(None);
             }
@@ -71,7 +72,9 @@ fn exporter(endpoint: &str, is_short: bool) -> std::result::Result<SpanExporter,
 
 /// Returns an address without a password.
 fn shown(endpoint: &str) -> String {
-    let Ok(mut url) = reqwest::Url::parse(endpoint) else { return endpoint.to_owned() };
+    let Ok(mut url) = reqwest::Url::parse(endpoint) else {
+        return "an address that cannot be read".to_owned();
+    };
     // An address without a host has neither.
     let _ = url.set_username("").and_then(|()| url.set_password(None));
     url.into()

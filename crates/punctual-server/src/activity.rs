@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use punctual::{Client, Result, Timestamp};
+use punctual::{Client, Error, ErrorKind, Result, Timestamp};
 use tokio::{
     runtime::Handle,
     time::{Instant, sleep},
@@ -94,7 +94,10 @@ impl Activity {
     /// # Errors
     /// Any error of the store. What waits then still waits.
     pub(crate) async fn flush(&self) -> Result<()> {
-        self.0.flush().await
+        // A task of its own: a caller that leaves must not take along what is on its way.
+        let shared = Arc::clone(&self.0);
+        let flush = tokio::spawn(async move { shared.flush().await });
+        flush.await.unwrap_or_else(|e| Err(Error::new(ErrorKind::Closed, "the writer ended").with_source(e)))
     }
 
     /// Returns entries, the newest first, from a place in the ring on (`None`: its end).

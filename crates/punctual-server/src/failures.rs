@@ -68,7 +68,13 @@ impl Failures {
             let page = client.list(&list).await?;
             self.searched += page.searched;
             (self.now, self.total) = (page.now, page.total);
-            jobs.extend(page.jobs.into_iter().filter(|job| !job.failures.is_empty() || job.reason.is_some()));
+            let failed = page.jobs.into_iter().filter(|job| !job.failures.is_empty() || job.reason.is_some());
+            // Groups need no payloads, and thousands of them are too much to keep.
+            jobs.extend(failed.map(|mut job| {
+                job.payload.bytes = Vec::new();
+                job.result = None;
+                job
+            }));
             list.after = page.next;
             if list.after.is_none() {
                 return Ok(jobs);

@@ -120,6 +120,7 @@ impl Server {
             .merge(health(&self.client))
             .merge(login(&self.gate, base))
             .fallback(async move |request: Request| pages(request).await)
+            .layer(middleware::from_fn(to_the_end))
             .layer(middleware::from_fn_with_state(self.dashboard.read_only, read_only))
             .layer(self.gate.layer(rights::of).on_page({
                 let base = base.clone();
@@ -171,6 +172,20 @@ impl Server {
         _ = timeout(GIVE_BACK_MAX, self.activity.flush()).await;
         Ok(())
     }
+}
+
+/// Lets a change of an operator run to its end, also if its client leaves: a change that was made must be in the activity log.
+async fn to_the_end(request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    // The work of producers and workers is not in the log. Some calls say in their body whether they change something.
+    let is_work = ["enqueue", "reserve", "extend", "settle", "take", "sweep", "wait", "jobs"]
+        .iter()
+        .any(|call| path.strip_prefix("/api/v1/") == Some(call));
+    if is_work || request.method().is_safe() {
+        return next.run(request).await;
+    }
+    let made = tokio::spawn(trace::carried(next.run(request)));
+    made.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
 }
 
 /// Lets no caller change anything, if the server is read-only.

@@ -19,6 +19,17 @@ pub(crate) fn spans(router: Router, _: &str) -> Router {
     router
 }
 
+/// Takes the trace context of the request along into another task.
+#[cfg(feature = "otel")]
+pub(crate) fn carried<F: Future>(future: F) -> impl Future<Output = F::Output> {
+    opentelemetry::trace::FutureExt::with_current_context(future)
+}
+
+#[cfg(not(feature = "otel"))]
+pub(crate) fn carried<F: Future>(future: F) -> F {
+    future
+}
+
 /// Adds the template of the route to each answer, for a router that is the fallback of another one.
 #[cfg(feature = "otel")]
 pub(crate) fn routes(router: Router) -> Router {

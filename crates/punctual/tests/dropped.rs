@@ -19,11 +19,12 @@ use punctual::{
     job::Filter,
     schedule::Cron,
     store::{
-        Action, List, QueueSettings, Store, UniqueKey, Upcoming,
+        Action, DocOp, List, Precondition, QueueSettings, Store, UniqueKey, Upcoming,
         clock::Clock,
         memory::MemoryStore,
         sqlite::{SqliteOptions, SqliteStore},
     },
+    worker::WorkerOrder,
 };
 
 /// More places to wait at than any future here has.
@@ -117,6 +118,15 @@ macro_rules! makes {
 const ALL: &[(&str, Make)] = &[
     makes!("identity", |c, id| {
         c.identity().await.unwrap();
+    }),
+    makes!("workers worker order_worker", |c, id| {
+        let key = "worker/00000000c0ffee00".to_owned();
+        let value = br#"{"name":"w","seen_ms":1,"queues":[]}"#.to_vec();
+        let put = DocOp::Put { key, precondition: Precondition::Always, value };
+        c.store().doc(&put).await.unwrap();
+        c.workers(None).await.unwrap();
+        assert!(c.worker("00000000c0ffee00").await.unwrap().is_some());
+        assert!(c.order_worker("00000000c0ffee00", WorkerOrder::Quiet).await.unwrap().is_some());
     }),
     makes!("cancel", |c, id| {
         let _ = c.cancel(id).await.unwrap();

@@ -8,12 +8,14 @@ use axum::{
 };
 use futures_util::StreamExt as _;
 use punctual::{Error, ErrorKind, store::wire::LINE_BYTES_MAX};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::Problem;
 
 /// Longest time without a byte of the body.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// Longest time for a line, so that nobody holds a stream with a byte at a time.
+const LINE_TIME_MAX: Duration = Duration::from_mins(2);
 
 /// A line that is not blank.
 #[derive(Debug)]
@@ -44,6 +46,7 @@ impl Lines {
 
     /// Returns the next line; `None` at the end of the body. Dropping the future loses nothing.
     pub(super) async fn next(&mut self) -> Result<Option<Line>, Problem> {
+        let ends = Instant::now() + LINE_TIME_MAX;
         loop {
             while let Some(at) = self.chunk.iter().position(|byte| *byte == b'\n') {
                 let end = self.chunk.split_to(at + 1);
@@ -54,13 +57,15 @@ impl Lines {
             }
             let rest = std::mem::take(&mut self.chunk);
             self.add(&rest);
-            match timeout(SILENCE_MAX, self.body.next()).await {
+            match timeout_at(ends.min(Instant::now() + SILENCE_MAX), self.body.next()).await {
                 Ok(Some(Ok(chunk))) => self.chunk = chunk,
                 // The last line needs no line break.
                 Ok(None) => return Ok(self.end()),
                 Ok(Some(Err(_))) => return Err(Error::invalid("the body ended within a line").into()),
                 Err(_) => {
-                    let detail = format!("nothing of the body arrived for {} s", SILENCE_MAX.as_secs());
+                    let (silence, line) = (SILENCE_MAX.as_secs(), LINE_TIME_MAX.as_secs());
+                    let detail =
+                        format!("nothing of the body arrived for {silence} s, or no whole line for {line} s");
                     return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "timed_out", detail)
                         .with_hint("send the other lines in another request"));
                 }

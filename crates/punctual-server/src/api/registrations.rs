@@ -3,6 +3,8 @@
 //! A caller that may operate all queues of a worker may change its document, and nobody else. The document is read before
 //! for callers of some queues. A change has the version as its condition, so that what was read is what is changed.
 
+use std::time::Duration;
+
 use punctual::{
     Error,
     store::{Doc, DocOp, DocReply, Precondition},
@@ -14,6 +16,11 @@ use crate::gate::Right;
 
 /// The prefix of the keys of these documents.
 const PREFIX: &str = "worker/";
+
+/// The largest of them, in bytes. A worker with 64 queues and 50 kinds of long names has less.
+const VALUE_BYTES_MAX: usize = 48 * 1024;
+/// How far a worker's view of the clock of the store can be ahead.
+const AHEAD_MAX: Duration = Duration::from_mins(1);
 
 /// Returns whether a step is on the document of one worker.
 pub(super) fn is_one(op: &DocOp) -> bool {
@@ -33,6 +40,13 @@ pub(super) async fn step(api: &Api, scope: &Scope, op: &DocOp) -> Result<DocRepl
             let info = WorkerInfo::read(key, value)
                 .map_err(|e| Error::invalid("the document is not that of a worker").with_source(e))?;
             scope.of_worker(Right::Operate, &info)?;
+            // One that is far ahead would never be missing, and nobody would remove it.
+            let now = api.client.store().now().await?;
+            if VALUE_BYTES_MAX < value.len() || now.after(AHEAD_MAX) < info.seen {
+                let detail =
+                    format!("a registration has up to {VALUE_BYTES_MAX} bytes, and is not of the future");
+                return Err(Error::invalid(detail).into());
+            }
             (key, Right::Operate)
         }
         DocOp::Remove { key, precondition } => {
@@ -51,7 +65,15 @@ pub(super) async fn step(api: &Api, scope: &Scope, op: &DocOp) -> Result<DocRepl
     } else {
         scope.in_store(right)?;
     }
-    Ok(match api.client.store().doc(op).await? {
+    let made = api.client.store().doc(op).await;
+    // A worker itself writes no order: who does is an operator.
+    if let DocOp::Put { key, value, .. } = op
+        && !matches!(made, Ok(DocReply::Conflict(_)))
+        && let Some(order) = WorkerInfo::read(key, value).ok().and_then(|info| info.order)
+    {
+        api.activity.note(scope.entry(order.name()).document(key), &made);
+    }
+    Ok(match made? {
         DocReply::Conflict(Some(doc)) if scope.is_narrow() && !sees(scope, &doc) => DocReply::Conflict(None),
         reply => reply,
     })

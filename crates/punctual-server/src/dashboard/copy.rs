@@ -6,7 +6,10 @@ use axum::{
     extract::{Path, Request},
     response::Redirect,
 };
-use punctual::{JobId, JobOptions, JobRecord, NewJob, OnConflict, Unique, When, store::Enqueued};
+use punctual::{
+    JobId, JobOptions, JobRecord, NewJob, OnConflict, Unique, When,
+    store::{Enqueued, wire},
+};
 
 use super::{fault::Fault, fields::Fields, job::read, text::span, view::View};
 use crate::{gate::Right, operations::Picked};
@@ -65,7 +68,10 @@ pub(super) async fn duplicate(
     if !picked.is_version_of(&job) {
         return back(job.id, "stale", None);
     }
-    let copy = copy(&job, id, delay);
+    let mut copy = copy(&job, id, delay);
+    // With or without its unique key, it is in the same shard, so the same form makes one copy.
+    let id = wire::derived_id(&copy, &id.to_string(), false)?;
+    copy.id = id;
     match push(&board, copy.clone()).await? {
         Enqueued::Full => back(job.id, "full", None),
         // Another job holds the key. The store says so in the step that would have enqueued the copy.

@@ -106,14 +106,22 @@ impl Runner {
             all.into_iter().filter(|operation| !operation.is_ended()).map(|operation| operation.id).collect();
         // The oldest first.
         ids.reverse();
+        let begun = Instant::now();
         loop {
-            let (mut wait, mut left) = (LOOK_EVERY, Vec::new());
+            let (mut wait, mut left, mut passing) = (LOOK_EVERY, Vec::new(), None);
             for id in ids {
                 if stop.is_cancelled() {
                     return Ok(LOOK_EVERY);
                 }
                 let began = Instant::now();
-                let next = self.step(&id).await.map_err(failed("an operation waits for the store"))?;
+                let next = match self.step(&id).await.map_err(failed("an operation waits for the store")) {
+                    Ok(next) => next,
+                    // It does not hold up the others.
+                    Err(kind) => {
+                        passing = Some(kind);
+                        continue;
+                    }
+                };
                 *pause = PAUSE_MIN;
                 match next {
                     Next::End => {}
@@ -124,8 +132,15 @@ impl Runner {
                     }
                 }
             }
+            if let Some(kind) = passing {
+                return Err(kind);
+            }
             if left.is_empty() || !self.woken.is_empty() {
                 return Ok(wait);
+            }
+            // Another server may have left an operation meanwhile.
+            if LEASE < begun.elapsed() {
+                return Ok(Duration::ZERO);
             }
             ids = left;
         }

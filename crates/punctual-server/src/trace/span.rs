@@ -23,6 +23,9 @@ const ERROR_TYPE: &str = "error.type";
 /// The value of [`METHOD`] for methods that no route has, which callers can make up.
 const OTHER: &str = "_OTHER";
 
+/// The longest path of a span, in bytes.
+const PATH_BYTES_MAX: usize = 1_024;
+
 /// Runs a request in a span. Its parent is the span that the header `traceparent` names.
 ///
 /// Probes of health and metrics come every few seconds, and have none.
@@ -35,6 +38,7 @@ pub(super) async fn record(State(base): State<Arc<str>>, request: Request, next:
         Method::GET => "GET",
         Method::HEAD => "HEAD",
         Method::POST => "POST",
+        Method::PUT => "PUT",
         Method::PATCH => "PATCH",
         Method::DELETE => "DELETE",
         _ => OTHER,
@@ -43,7 +47,7 @@ pub(super) async fn record(State(base): State<Arc<str>>, request: Request, next:
     let call = path.strip_prefix("/api/v1/").filter(|call| is_call(call)).map(|_| format!("{base}{path}"));
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let parent = punctual::trace::parent(|name| request.headers().get(name)?.to_str().ok());
-    let attributes = [KeyValue::new(METHOD, method), KeyValue::new(PATH, format!("{base}{path}"))];
+    let attributes = [KeyValue::new(METHOD, method), KeyValue::new(PATH, format!("{base}{}", cut(path)))];
     // The route of a page is known with the answer.
     let span = SpanBuilder::from_name(method).with_kind(SpanKind::Server).with_attributes(attributes);
     let scope = InstrumentationScope::builder("punctual-server").with_version(env!("CARGO_PKG_VERSION"));
@@ -65,6 +69,11 @@ pub(super) async fn record(State(base): State<Arc<str>>, request: Request, next:
     }
     span.end();
     response
+}
+
+/// Cuts a path. Anybody can send one, also who is refused, and spans wait in memory.
+fn cut(path: &str) -> &str {
+    path.get(..PATH_BYTES_MAX).unwrap_or(path)
 }
 
 /// Adds the template of the route to the answer.

@@ -249,6 +249,13 @@ async fn a_client_that_takes_no_answers_or_sends_nothing_is_given_up() {
     let last = silent.next().await;
     assert_eq!((&last[0]["from_line"], codes(&last)), (&json!(2), vec!["timed_out"]));
     assert!(silent.ends().await);
+    // Nor is a stream held with a byte at a time.
+    let mut trickle = Stream::open(&site, &site.tokens.operate).await;
+    for byte in "\n ".chars().cycle().take(5) {
+        trickle.send(byte.to_string());
+        tokio::time::sleep(Duration::from_secs(25)).await;
+    }
+    assert_eq!(codes(&trickle.next().await), ["timed_out"]);
     // Answers that were not taken are not complete.
     let mut slow = Stream::open(&site, &site.tokens.operate).await;
     for n in 2..=4 {

@@ -197,6 +197,18 @@ impl WorkerInfo {
     }
 }
 
+/// Returns whether a document is of a worker that has been missing for so long that it can be removed. What cannot be read is old,
+/// unless it says when its worker was seen.
+pub(crate) fn is_forgotten(value: &[u8], now: Timestamp) -> bool {
+    #[derive(Deserialize)]
+    struct Seen {
+        #[serde(rename = "seen_ms")]
+        seen: Timestamp,
+    }
+    let seen = serde_json::from_slice::<Seen>(value).map(|of| of.seen).unwrap_or_default();
+    FORGOTTEN_AFTER <= now.since(seen)
+}
+
 /// Adds an order to a document. Fields of later versions are kept.
 ///
 /// # Errors

@@ -149,7 +149,8 @@ impl Runner {
             // Not the group in the worker's own environment.
             None => command.env_remove("PUNCTUAL_GROUP"),
         };
-        // So that spans of the command are children of the run.
+        // So that spans of the command are children of the run, and not of what the worker itself was started in.
+        command.env_remove("TRACEPARENT").env_remove("TRACESTATE");
         #[cfg(feature = "otel")]
         for (name, value) in punctual::trace::headers() {
             command.env(name.to_ascii_uppercase(), value);

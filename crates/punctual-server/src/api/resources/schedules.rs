@@ -26,7 +26,10 @@ use super::{
     query::{self, After},
     queues::PauseBody,
 };
-use crate::api::{Api, Problem, Scope, calls, json};
+use crate::{
+    api::{Api, Problem, Scope, calls, json},
+    gate::Refusal,
+};
 
 /// A schedule as it is shown. It can be sent again.
 #[derive(Serialize)]
@@ -124,6 +127,10 @@ pub(super) async fn put(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
+    // It would be sent again without its payload.
+    if scope.hides_payloads() {
+        return Err(Refusal::hidden("a schedule has a payload, which is hidden from this token").into());
+    }
     let body = api.room.read("schedules", body).await?;
     let schedule = read(&body.bytes, api.client.make_id())?;
     let handle = handle(&api, name, &headers).await?;

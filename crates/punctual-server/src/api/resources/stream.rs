@@ -31,6 +31,7 @@ use crate::{
         lines::{Line, Lines},
     },
     gate::{Gate, Right},
+    trace,
 };
 
 /// The type of the body and of the answer.
@@ -104,10 +105,10 @@ pub(super) fn begin(api: Arc<Api>, scope: Scope, parts: Parts, body: Body) -> Re
     };
     let (answers, pieces) = mpsc::channel(1);
     let open = Open { api, scope, parts, lines: Lines::new(body), answers };
-    tokio::spawn(async move {
+    tokio::spawn(trace::carried(async move {
         let _seat = seat;
         open.run().await;
-    });
+    }));
     let body = Body::from_stream(stream::unfold(Some(pieces), |pieces| async {
         let mut pieces = pieces?;
         match pieces.recv().await {

@@ -9,12 +9,19 @@ use opentelemetry::{
     trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState},
 };
 
-use crate::core::{job::NewJob, limits::HEADERS_BYTES_MAX};
+use crate::core::{
+    job::NewJob,
+    limits::HEADERS_BYTES_MAX,
+    topic::{PUBLICATION, TOPICS_QUEUE},
+};
 
 const PARENT: &str = "traceparent";
 const STATE: &str = "tracestate";
 /// The longest `tracestate` that is passed on, in bytes.
 const STATE_BYTES_MAX: usize = 512;
+
+/// The header of a job that names the publication that it comes from: its name and an id.
+const PUBLICATION_BYTES: usize = PUBLICATION.len() + 36;
 
 /// Returns the trace context in headers, which `get` returns by name; `None` if there is none or if it is malformed.
 pub(super) fn read<'a>(get: impl Fn(&str) -> Option<&'a str>) -> Option<SpanContext> {
@@ -55,7 +62,9 @@ fn write(context: &SpanContext) -> Vec<(&'static str, String)> {
     let flags = context.trace_flags() & TraceFlags::SAMPLED;
     let parent = format!("00-{}-{}-{:02x}", context.trace_id(), context.span_id(), flags);
     let state = context.trace_state().header();
-    let state = (1..=STATE_BYTES_MAX).contains(&state.len()).then_some((STATE, state));
+    // Also an environment variable can hold it.
+    let is_plain = state.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    let state = (is_plain && (1..=STATE_BYTES_MAX).contains(&state.len())).then_some((STATE, state));
     [(PARENT, parent)].into_iter().chain(state).collect()
 }
 
@@ -67,6 +76,10 @@ pub(super) fn add(context: &SpanContext, jobs: &mut [NewJob]) {
     }
     for job in jobs.iter_mut().filter(|job| !is_in(&job.headers)) {
         let mut bytes: usize = job.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if job.queue == TOPICS_QUEUE {
+            // Each job that it becomes gets a header that names it.
+            bytes += PUBLICATION_BYTES;
+        }
         for (name, value) in &carried {
             bytes += name.len() + value.len();
             if HEADERS_BYTES_MAX < bytes {
@@ -157,10 +170,17 @@ mod tests {
             (parent + state - 1, vec![PARENT, "x"]),
             (parent + state, vec![PARENT, STATE, "x"]),
         ] {
-            let mut job = NewJob::new(IdMaker::default().make(1, 0, 1), "k", "q", Payload::json("1"));
-            job.headers.insert("x".to_owned(), "-".repeat(HEADERS_BYTES_MAX - room - 1));
-            add(&context, std::slice::from_mut(&mut job));
-            assert_eq!(job.headers.keys().map(String::as_str).collect::<Vec<_>>(), names, "{room}");
+            // The jobs of a publication need room for its name.
+            for (queue, more) in [("q", 0), (TOPICS_QUEUE, PUBLICATION.len() + 36)] {
+                let mut job = NewJob::new(IdMaker::default().make(1, 0, 1), "k", queue, Payload::json("1"));
+                job.headers.insert("x".to_owned(), "-".repeat(HEADERS_BYTES_MAX - room - more - 1));
+                add(&context, std::slice::from_mut(&mut job));
+                assert_eq!(
+                    job.headers.keys().map(String::as_str).collect::<Vec<_>>(),
+                    names,
+                    "{queue} {room}"
+                );
+            }
         }
     }
 }

@@ -20,7 +20,9 @@ use super::{config::Setup, leases::Runs};
 use crate::{
     core::{
         error::{ErrorKind, Result},
-        registration::{KINDS_MAX, PREFIX, WRITE_EVERY, WorkerInfo, WorkerOrder, WorkerState, key},
+        registration::{
+            KINDS_MAX, PREFIX, WRITE_EVERY, WorkerInfo, WorkerOrder, WorkerState, is_forgotten, key,
+        },
         time::Timestamp,
     },
     store::{DocOp, DocReply, Precondition, Store},
@@ -232,7 +234,7 @@ async fn forget(store: &dyn Store) -> Result<()> {
         let DocReply::Page { docs, .. } = store.doc(&list).await? else { return Ok(()) };
         left -= docs.len().min(left);
         for doc in docs {
-            if WorkerInfo::read(&doc.key, &doc.value).is_ok_and(|info| info.is_forgotten(now)) {
+            if is_forgotten(&doc.value, now) {
                 let precondition = Precondition::IfVersion(doc.version);
                 store.doc(&DocOp::Remove { key: doc.key, precondition }).await?;
             }
