@@ -243,3 +243,21 @@ async fn a_log_that_cannot_be_written_undoes_nothing() {
     let log = ana.log().await;
     assert_eq!((log.len(), &log[0]["action"]), (1, &json!("delete")), "{log:?}");
 }
+
+/// A change that was made is in the log, also if nobody waits for its answer.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_leaves_leaves_its_entry() {
+    let t = TestQueue::new();
+    push(&t.client, "mail", 1).await;
+    let store = FaultyStore::new(Arc::clone(t.client.store()), |verb| {
+        if verb == "queue" { Fault::Delay(Duration::from_secs(1)) } else { Fault::Pass }
+    });
+    let server = Server::new(&Client::new(Arc::new(store)));
+    let router = server.router(&CancellationToken::new());
+    let ana = Caller::new(&t, &router, "ana", Role::Operate, Payloads::Shown).await;
+    let pause = Request::post("/api/v1/queues/mail/pause").body(Body::empty()).unwrap();
+    tokio::time::timeout(Duration::from_millis(500), ana.request(pause)).await.unwrap_err();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let log = ana.log().await;
+    assert_eq!((log.len(), &log[0]["action"], &log[0]["by"]), (1, &json!("pause"), &json!("ana")), "{log:?}");
+}
