@@ -39,6 +39,8 @@ pub(crate) struct Activity(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     client: Client,
+    /// Whether entries are kept.
+    is_on: bool,
     waiting: Mutex<Waiting>,
     /// One writer at a time, so that entries of a process stay in order.
     writing: tokio::sync::Mutex<()>,
@@ -53,8 +55,18 @@ struct Waiting {
 
 impl Activity {
     pub(crate) fn new(client: &Client) -> Self {
+        Self::with(client, true)
+    }
+
+    /// Makes a log that only shows what others have written, for a router that knows of no callers.
+    pub(crate) fn without_callers(client: &Client) -> Self {
+        Self::with(client, false)
+    }
+
+    fn with(client: &Client, is_on: bool) -> Self {
         Self(Arc::new(Shared {
             client: client.clone(),
+            is_on,
             waiting: Mutex::default(),
             writing: tokio::sync::Mutex::default(),
         }))
@@ -62,6 +74,9 @@ impl Activity {
 
     /// Adds an entry, which is written soon. It is merged with one that waits, if both say the same of other jobs.
     pub(crate) fn add(&self, entry: Entry) {
+        if !self.0.is_on {
+            return;
+        }
         let mut waiting = self.0.waiting();
         if let Some((_, same)) = waiting.entries.iter_mut().find(|(_, other)| other.is_like(&entry)) {
             same.merge(&entry);

@@ -53,7 +53,8 @@ struct Api {
 
 /// Returns a router for the HTTP API, `/api/v1`. `stop` ends requests that wait for jobs.
 ///
-/// A [`Gate`](crate::gate::Gate) in front of it says who the callers are. Without one, all of them can do everything.
+/// A [`Gate`](crate::gate::Gate) in front of it says who the callers are. Without one, all of them can do everything. The router alone
+/// writes no activity log: [`Server`](crate::Server) does.
 ///
 /// ```
 /// # use punctual::{CancellationToken, Client};
@@ -63,7 +64,7 @@ struct Api {
 /// # Ok(()) }
 /// ```
 pub fn api(client: &Client, stop: &CancellationToken) -> Router {
-    let activity = Activity::new(client);
+    let activity = Activity::without_callers(client);
     let operations = Operations::new(client, &activity);
     operations.start(stop);
     with(client, stop, &Watcher::new(client, stop), &activity, &operations)

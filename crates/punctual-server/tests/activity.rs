@@ -17,12 +17,14 @@ use axum::{
     extract::ConnectInfo,
     http::{Method, Request},
 };
+use futures_util::future::join_all;
 use punctual::{
     CancellationToken, Client, JobId, NewJob, Payload,
     testing::{Fault, FaultyStore, TestQueue},
 };
 use punctual_server::{
     Server,
+    gate::Gate,
     token::{self, Made, NewToken, Payloads, Role},
 };
 use serde_json::{Value, json};
@@ -210,11 +212,12 @@ async fn many_changes_of_a_caller_cost_few_writes() {
         counted.fetch_add(u64::from(verb == "doc"), Ordering::Relaxed);
         Fault::Pass
     });
-    let router = punctual_server::api(&Client::new(Arc::new(store)), &CancellationToken::new());
+    let server = Server::new(&Client::new(Arc::new(store))).gate(Gate::new(&t.client));
+    let router = server.router(&CancellationToken::new());
     let ana = Caller::new(&t, &router, "ana", Role::Operate, Payloads::Shown).await;
-    for id in &ids {
-        ana.api("POST", &format!("jobs/{id}/cancel"), &json!({"reason": "r"})).await;
-    }
+    let paths: Vec<String> = ids.iter().map(|id| format!("jobs/{id}/cancel")).collect();
+    let reason = json!({"reason": "r"});
+    join_all(paths.iter().map(|path| ana.api("POST", path, &reason))).await;
     let log = ana.log().await;
     let sum = |name: &str| log.iter().map(|entry| entry[name].as_u64().unwrap()).sum::<u64>();
     assert_eq!((sum("done"), sum("times")), (1_000, 1_000));
@@ -234,7 +237,8 @@ async fn a_log_that_cannot_be_written_undoes_nothing() {
     let store = FaultyStore::new(Arc::clone(t.client.store()), move |verb| {
         if verb == "doc" && on.load(Ordering::Relaxed) { Fault::Before } else { Fault::Pass }
     });
-    let router = punctual_server::api(&Client::new(Arc::new(store)), &CancellationToken::new());
+    let server = Server::new(&Client::new(Arc::new(store))).gate(Gate::new(&t.client));
+    let router = server.router(&CancellationToken::new());
     let ana = Caller::new(&t, &router, "ana", Role::Operate, Payloads::Shown).await;
     ana.api("DELETE", &format!("jobs/{}", ids[0]), &Value::Null).await;
     assert_eq!(t.client.count(None).await.unwrap().total(), 0);
