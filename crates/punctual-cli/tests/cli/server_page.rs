@@ -90,7 +90,8 @@ fn last<'a>(answer: &'a str, name: &str) -> Option<&'a str> {
     Some(rest.split([',', '}']).next()?.trim_matches('"'))
 }
 
-/// An answer without white space, and with one number for all instants.
+/// An answer without white space, and with one number for all instants, and for versions of documents: these are also those of entries
+/// of the activity log.
 fn plain(answer: &str) -> String {
     let mut plain = String::new();
     let mut digits = String::new();
@@ -99,7 +100,9 @@ fn plain(answer: &str) -> String {
             digits.push(c);
             continue;
         }
-        plain.push_str(if digits.len() == 13 { "0" } else { &digits });
+        let is_version = plain.ends_with("\"generation\":") || plain.ends_with("\"version\":");
+        let is_any = digits.len() == 13 || (is_version && !digits.is_empty());
+        plain.push_str(if is_any { "0" } else { &digits });
         digits.clear();
         plain.push(c);
     }
