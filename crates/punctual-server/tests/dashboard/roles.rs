@@ -40,7 +40,8 @@ async fn changes(caller: &Gated, path: &str) -> Vec<String> {
     let posts = forms(&answer.text).into_iter().filter(|form| form.method == "post" && 0 < form.buttons);
     let pages =
         links(&answer.text).into_iter().filter(|link| link.ends_with("/edit") || link.ends_with("/settings"));
-    let all = posts.map(|form| form.action).chain(pages);
+    // To log out changes nothing of the store.
+    let all = posts.map(|form| form.action).filter(|action| action != "/logout").chain(pages);
     let mut all: Vec<String> = all.map(|action| action.replace(path, "")).collect();
     all.sort();
     all.dedup();
