@@ -10,7 +10,7 @@ use crate::{chromium::Chromium, served::Served};
 /// Each has jobs in every state. The first one is not paused.
 const QUEUES: [&str; 4] = ["mail", "webhooks", "reports", "media"];
 /// Most pages that are looked at for buttons.
-const PAGES_MAX: usize = 150;
+const PAGES_MAX: usize = 80;
 
 /// Defines the functions that find buttons. A button is known by its text, and by the form around it.
 const BUTTONS: &str = r"
