@@ -156,10 +156,11 @@ impl Entry {
     }
 
     /// Whether two entries differ only in jobs and numbers.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
-        let of = |entry: &Self| {
-            let Self { via, action, queue, filter, operation, document, reason, error, .. } = entry.clone();
-            (entry.actor.clone(), via, action, queue, filter, operation, document, reason, error)
+    pub(super) fn is_like<'a>(&'a self, other: &'a Self) -> bool {
+        // By reference: each entry that waits is compared.
+        let of = |entry: &'a Self| {
+            let Self { actor, via, action, queue, filter, operation, document, reason, error, .. } = entry;
+            (actor, via, action, queue, filter, operation, document, reason, error)
         };
         of(self) == of(other)
     }
