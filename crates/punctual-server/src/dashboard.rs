@@ -32,13 +32,12 @@ mod schedules;
 mod settings;
 mod shared;
 mod terms;
-mod text;
+pub(crate) mod text;
 mod topics;
 mod unserved;
 mod upcoming;
 mod view;
 mod watcher;
-mod why;
 mod words;
 mod workers;
 

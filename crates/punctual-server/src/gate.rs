@@ -125,14 +125,9 @@ impl Gate {
                 }
                 Ok(None)
             }
-            Need::Store(right) => {
+            Need::Store(_) | Need::Queues(_) => {
                 let caller = self.authenticate(parts).await?;
-                caller.may(right, None)?;
-                Ok(Some(caller))
-            }
-            Need::Queues(right) => {
-                let caller = self.authenticate(parts).await?;
-                caller.has(right)?;
+                caller.meets(needs)?;
                 Ok(Some(caller))
             }
         }

@@ -8,6 +8,8 @@ mod failures;
 mod figures;
 pub mod gate;
 mod listen;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod metrics;
 mod operations;
 mod reserved;
@@ -16,6 +18,7 @@ mod server;
 mod tls;
 pub mod token;
 mod trace;
+mod why;
 
 pub use api::api;
 pub use dashboard::{DashboardOptions, dashboard};

@@ -10,6 +10,8 @@ pub(crate) fn of(method: &Method, path: &str) -> Option<Needs> {
         return of_api(method, path);
     }
     match (method, path) {
+        // What each tool needs is checked when it is called.
+        (&Method::POST, "/mcp") => Some(Right::Read.by_queue()),
         (&Method::GET, "/healthz" | "/readyz" | "/style.css" | "/live.js" | "/login")
         | (&Method::POST, "/login" | "/logout") => Some(Needs::PUBLIC),
         _ => of_page(method, path),
@@ -51,7 +53,9 @@ fn of_api(method: &Method, path: &str) -> Option<Needs> {
             ["jobs" | "schedules" | "topics" | "stats" | "failures" | "events" | "operations" | "activity"]
             | ["schedules" | "topics", _],
         ) => Some(Right::Read.in_store()),
-        (&Method::GET, ["jobs" | "queues" | "operations", _] | ["workers"]) => Some(Right::Read.by_queue()),
+        (&Method::GET, ["jobs" | "queues" | "operations", _] | ["jobs", _, "why"] | ["workers"]) => {
+            Some(Right::Read.by_queue())
+        }
         (
             &Method::POST,
             ["jobs" | "operations"]

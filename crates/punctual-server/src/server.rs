@@ -8,12 +8,14 @@ use axum::{
     http::{StatusCode, header::LOCATION},
     middleware::{self, Next},
     response::{IntoResponse as _, Response},
-    routing::{future::RouteFuture, get},
+    routing::{future::RouteFuture, get, post},
 };
 use punctual::{CancellationToken, Client, Error, ErrorKind, Result, client::Metrics};
 use tokio::time::timeout;
 use tower::Service as _;
 
+#[cfg(feature = "mcp")]
+use crate::mcp;
 use crate::{
     DashboardOptions, Tls,
     accept::{Limits, accept},
@@ -61,6 +63,8 @@ pub struct Server {
     activity: Activity,
     operations: Operations,
     tls: Option<Tls>,
+    #[cfg(feature = "mcp")]
+    mcp: bool,
 }
 
 impl Server {
@@ -78,6 +82,8 @@ impl Server {
             metrics,
             dashboard: DashboardOptions::default(),
             tls: None,
+            #[cfg(feature = "mcp")]
+            mcp: false,
         }
     }
 
@@ -104,6 +110,15 @@ impl Server {
         self
     }
 
+    /// Serves tools for assistants at `POST /mcp`, by the Model Context Protocol. They read, and change nothing. A token, its queues
+    /// and hidden payloads hold as in the HTTP API.
+    #[cfg(feature = "mcp")]
+    #[must_use]
+    pub fn mcp(mut self) -> Self {
+        self.mcp = true;
+        self
+    }
+
     /// Returns the router, under its base path. `stop` ends requests that wait for jobs, streams of live pages, and the steps of
     /// operations. Call it in a runtime of tokio: operations of the store then go on at once, else with the first order.
     ///
@@ -114,8 +129,10 @@ impl Server {
         }
         let watcher = Watcher::new(&self.client, stop);
         let (base, pages) = (&self.dashboard.base_path, self.pages(&watcher));
-        let inner = Router::new()
-            .merge(api::with(&self.client, stop, &watcher, &self.activity, &self.operations))
+        let api = api::with(&self.client, stop, &watcher, &self.activity, &self.operations);
+        let inner = self
+            .tools(&api, stop)
+            .merge(api)
             .merge(metrics_router(&self.metrics, Some(self.sampler.clone())))
             .merge(health(&self.client))
             .merge(login(&self.gate, base))
@@ -134,6 +151,20 @@ impl Server {
         let target = base.clone();
         let to_base = move || std::future::ready((StatusCode::PERMANENT_REDIRECT, [(LOCATION, target)]));
         Router::new().route(&format!("{base}/"), get(to_base)).nest(base, inner)
+    }
+
+    /// Returns a router for the tools for assistants.
+    fn tools(&self, api: &Router, stop: &CancellationToken) -> Router {
+        #[cfg(feature = "mcp")]
+        if self.mcp {
+            return mcp::routes(api, stop);
+        }
+        let _ = (api, stop);
+        let nothing = async || {
+            Problem::not_found("this server has no tools for assistants")
+                .with_hint("start it with --mcp; the cargo feature mcp has this option")
+        };
+        Router::new().route("/mcp", post(nothing))
     }
 
     /// Returns a handler for the pages of the dashboard.
@@ -181,7 +212,7 @@ async fn to_the_end(request: Request, next: Next) -> Response {
     let is_work = ["enqueue", "reserve", "extend", "settle", "take", "sweep", "wait", "jobs"]
         .iter()
         .any(|call| path.strip_prefix("/api/v1/") == Some(call));
-    if is_work || request.method().is_safe() {
+    if is_work || path == "/mcp" || request.method().is_safe() {
         return next.run(request).await;
     }
     let made = tokio::spawn(trace::carried(next.run(request)));

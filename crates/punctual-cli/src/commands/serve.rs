@@ -68,6 +68,10 @@ pub(crate) struct Serve {
     /// Hide payloads, results and values of headers on the pages.
     #[arg(long)]
     hide_payloads: bool,
+    /// Serve tools for assistants at /mcp, by the Model Context Protocol. They read the store, and change nothing.
+    #[cfg(feature = "mcp")]
+    #[arg(long)]
+    mcp: bool,
 }
 
 fn base_path(text: &str) -> std::result::Result<String, String> {
@@ -121,10 +125,16 @@ pub(super) async fn run(session: &Session, args: &Serve) -> Result {
         (Some(_), None) => return Err(Failure::invalid("--tls-cert needs --tls-key")),
         (None, Some(_)) => return Err(Failure::invalid("--tls-key needs --tls-cert")),
     };
+    #[cfg(feature = "mcp")]
+    let server = if args.mcp { server.mcp() } else { server };
     let stop = CancellationToken::new();
     let serve = server.serve(addr, &stop, |addr| {
         session.say(&format!("dashboard  {scheme}://{addr}{base_path}"));
         session.say(&format!("store      {scheme}://{addr}{base_path}    for --store and clients"));
+        #[cfg(feature = "mcp")]
+        if args.mcp {
+            session.say(&format!("tools      {scheme}://{addr}{base_path}/mcp    for assistants"));
+        }
         if !has_tokens {
             session.say(
                 "There is no token yet, so each program on this machine is an admin. A proxy on this machine that adds no \

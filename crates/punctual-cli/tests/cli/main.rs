@@ -30,6 +30,8 @@ mod lock;
 mod look;
 mod man;
 #[cfg(unix)]
+mod mcp;
+#[cfg(unix)]
 mod monitoring;
 #[cfg(unix)]
 mod prometheus;

@@ -77,6 +77,7 @@ pub(super) fn routes() -> Router<Arc<Api>> {
             "/api/v1/jobs/{id}",
             get(jobs::show).patch(acting(actions::change)).delete(acting(actions::delete)).fallback(job),
         )
+        .route("/api/v1/jobs/{id}/why", get(jobs::why).fallback(names))
         .route("/api/v1/jobs/{id}/cancel", post(acting(actions::cancel)).fallback(acts))
         .route("/api/v1/jobs/{id}/retry", post(acting(actions::retry)).fallback(acts))
         .route("/api/v1/jobs/{id}/run-now", post(acting(actions::run_now)).fallback(acts))

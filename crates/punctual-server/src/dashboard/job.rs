@@ -23,7 +23,6 @@ use super::{
     terms::exact,
     text::{Moment, backoff, span},
     view::View,
-    why,
 };
 use crate::{gate::Right, operations::Picked};
 
@@ -105,7 +104,7 @@ pub(super) async fn page(board: View, Path(id): Path<String>, uri: Uri) -> Resul
         attempt: format!("attempt {} of {}", job.attempt, job.max_attempts),
         cancel_requested: job.cancel_requested,
         picked: Picked::from(&job).to_string(),
-        reasons: why::reasons(&job, queue.as_ref(), now),
+        reasons: crate::why::reasons(&job, queue.as_ref(), now),
         times: times(&job, now),
         facts: facts(&job, links),
         tags: job.tags.iter().map(|tag| (tag.clone(), links.jobs(&exact("tag", tag)))).collect(),

@@ -12,7 +12,7 @@ use jiff::{
 use punctual::{Backoff, Timestamp, job::parse_duration, limits::DUE_COUNT_MAX};
 
 /// `1,204,331`.
-pub(super) fn count(n: u64) -> String {
+pub(crate) fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {
@@ -25,12 +25,12 @@ pub(super) fn count(n: u64) -> String {
 }
 
 /// `1 job`, `2 jobs`.
-pub(super) fn counted(n: u64, noun: &str) -> String {
+pub(crate) fn counted(n: u64, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{} {noun}s", count(n)) }
 }
 
 /// Due jobs are counted up to a bound: `100,000+`.
-pub(super) fn due(n: u64) -> String {
+pub(crate) fn due(n: u64) -> String {
     if n < DUE_COUNT_MAX { count(n) } else { format!("{}+", count(DUE_COUNT_MAX)) }
 }
 
@@ -80,7 +80,7 @@ pub(super) fn backoff(of: &Backoff) -> String {
 }
 
 /// Writes a time relative to now: `in 41s`, `3m 2s ago`, `now`.
-pub(super) fn relative(at: Timestamp, now: Timestamp) -> String {
+pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
     match at.cmp(&now) {
         Ordering::Less => format!("{} ago", span(now.since(at))),
         Ordering::Equal => "now".to_owned(),
@@ -103,7 +103,7 @@ fn clock_of(at: Timestamp, format: &str, zone: TimeZone) -> String {
 }
 
 /// Writes a whole time: `2026-11-20 14:32:10 UTC`.
-pub(super) fn whole(at: Timestamp) -> String {
+pub(crate) fn whole(at: Timestamp) -> String {
     clock(at, "%Y-%m-%d %H:%M:%S UTC")
 }
 

@@ -130,6 +130,15 @@ impl Caller {
         }
     }
 
+    /// Checks what a route needs.
+    pub(crate) fn meets(&self, needs: Needs) -> Result<(), Refusal> {
+        match needs.0 {
+            Need::Nothing => Ok(()),
+            Need::Store(right) => self.may(right, None),
+            Need::Queues(right) => self.has(right),
+        }
+    }
+
     /// Checks the role alone.
     pub(crate) fn has(&self, right: Right) -> Result<(), Refusal> {
         if right <= self.role.into() {

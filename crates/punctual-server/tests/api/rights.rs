@@ -31,6 +31,7 @@ fn of_resources(of: Jobs) -> Vec<Row> {
     vec![
         ("GET jobs/{id}", Value::Null, Read, Queue),
         ("GET jobs/{id}?wait_ms=1", Value::Null, Read, Queue),
+        ("GET jobs/{id}/why", Value::Null, Read, Queue),
         ("GET queues/{name}", Value::Null, Read, Queue),
         ("POST jobs", job, Operate, Queue),
         ("PATCH jobs/{id}", json!({"run_at_ms": 5}), Operate, Queue),

@@ -87,5 +87,18 @@ pub(super) fn schemas() -> Schemas {
             ),
         ),
         ("FailuresAnswer", failures()),
+        (
+            "WhyAnswer",
+            open(
+                "Why a job is not running, or how it ended.",
+                [
+                    ("now_ms", instant("The time of the store.")),
+                    ("id", id("The job.")),
+                    ("queue", text("Its queue.")),
+                    ("state", of("State", "Its state.")),
+                    ("reasons", list(&text("A sentence."), "The first one weighs most.")),
+                ],
+            ),
+        ),
     ]
 }

@@ -140,6 +140,13 @@ fn of_jobs() -> Vec<Operation> {
             request: None,
             answers: one("Job", &["ETag"]),
         },
+        plain(
+            "/jobs/{id}/why",
+            "get",
+            "whyJob",
+            "Says why a job is not running, or how it ended",
+            one("WhyAnswer", &[]),
+        ),
     ]
 }
 

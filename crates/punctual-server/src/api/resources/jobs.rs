@@ -8,13 +8,13 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use punctual::{
-    Error, JobId,
+    Error, JobId, Timestamp,
     store::{
         Enqueued,
-        wire::{self, JobView, ListBody, WAIT_MAX},
+        wire::{self, JobView, ListBody, Nothing, WAIT_MAX},
     },
 };
-use serde::{Deserialize, de::IgnoredAny};
+use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::{headers, query, stream};
@@ -59,6 +59,32 @@ pub(super) async fn show(
     }
     let body = calls::write(&JobView::exact(&job, api.client.store().now().await?))?;
     Ok((headers::etag(job.version), json(body)).into_response())
+}
+
+/// Why a job is not running, as it is shown.
+#[derive(Serialize)]
+struct WhyView {
+    now_ms: Timestamp,
+    id: JobId,
+    queue: String,
+    state: punctual::State,
+    reasons: Vec<String>,
+}
+
+/// Returns why a job is not running, or how it ended.
+pub(super) async fn why(
+    State(api): State<Arc<Api>>,
+    Path(id): Path<String>,
+    scope: Scope,
+    uri: Uri,
+) -> Result<Response, Problem> {
+    let Nothing {} = query::read(&uri, &[])?;
+    let id: JobId = id.parse()?;
+    let not_found = || Problem::not_found(format!("there is no job {id}"));
+    let job = scope.job(api.client.get(id).await?).ok_or_else(not_found)?;
+    let (queue, now_ms) = (api.client.queue(&job.queue).show().await?, api.client.store().now().await?);
+    let reasons = crate::why::reasons(&job, queue.as_ref(), now_ms);
+    Ok(json(calls::write(&WhyView { now_ms, id, queue: job.queue, state: job.state, reasons })?))
 }
 
 /// Stores a job, and returns what became of it. A body of lines has many jobs.
