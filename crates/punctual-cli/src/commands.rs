@@ -209,11 +209,13 @@ async fn dispatch(session: &mut Session, command: &Command) -> Result {
 
 /// Logs what the library does to stderr: warnings, failed runs and dead jobs; with `-v` each job, with `-vv` everything. `RUST_LOG`
 /// overrides both. Logs of broker clients are off, since they print each broken connection and whole message bodies; `forward`
-/// reports what matters.
+/// reports what matters. So are those of tools for assistants: callers of a server could fill the log.
 fn listen(globals: &Globals) {
     let filter = match globals.verbose {
-        0 => "warn,lapin=off,async_nats=off",
-        1 => "warn,punctual=debug,punctual_cli=debug,punctual_forward=debug,lapin=off,async_nats=off",
+        0 => "warn,lapin=off,async_nats=off,rmcp=off",
+        1 => {
+            "warn,punctual=debug,punctual_cli=debug,punctual_forward=debug,lapin=off,async_nats=off,rmcp=off"
+        }
         _ => "trace",
     };
     let named = std::env::var("RUST_LOG").ok().filter(|text| !text.trim().is_empty());

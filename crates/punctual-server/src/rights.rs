@@ -11,7 +11,7 @@ pub(crate) fn of(method: &Method, path: &str) -> Option<Needs> {
     }
     match (method, path) {
         // What each tool needs is checked when it is called.
-        (&Method::POST, "/mcp") => Some(Right::Read.by_queue()),
+        (&Method::POST | &Method::GET | &Method::DELETE, "/mcp") => Some(Right::Read.by_queue()),
         (&Method::GET, "/healthz" | "/readyz" | "/style.css" | "/live.js" | "/login")
         | (&Method::POST, "/login" | "/logout") => Some(Needs::PUBLIC),
         _ => of_page(method, path),

@@ -131,7 +131,7 @@ impl Server {
         let (base, pages) = (&self.dashboard.base_path, self.pages(&watcher));
         let api = api::with(&self.client, stop, &watcher, &self.activity, &self.operations);
         let inner = self
-            .tools(&api, stop)
+            .tools(&api)
             .merge(api)
             .merge(metrics_router(&self.metrics, Some(self.sampler.clone())))
             .merge(health(&self.client))
@@ -154,12 +154,12 @@ impl Server {
     }
 
     /// Returns a router for the tools for assistants.
-    fn tools(&self, api: &Router, stop: &CancellationToken) -> Router {
+    fn tools(&self, api: &Router) -> Router {
         #[cfg(feature = "mcp")]
         if self.mcp {
-            return mcp::routes(api, stop);
+            return mcp::routes(api);
         }
-        let _ = (api, stop);
+        let _ = api;
         let nothing = async || {
             Problem::not_found("this server has no tools for assistants")
                 .with_hint("start it with --mcp; the cargo feature mcp has this option")
@@ -208,7 +208,7 @@ impl Server {
 /// Lets a change of an operator run to its end, also if its client leaves: a change that was made must be in the activity log.
 async fn to_the_end(request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    // The work of producers and workers is not in the log. Some calls say in their body whether they change something.
+    // The work of producers and workers is not in the log, and tools change nothing. Some calls say in their body whether they change something.
     let is_work = ["enqueue", "reserve", "extend", "settle", "take", "sweep", "wait", "jobs"]
         .iter()
         .any(|call| path.strip_prefix("/api/v1/") == Some(call));

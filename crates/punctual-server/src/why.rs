@@ -7,7 +7,7 @@ use crate::dashboard::text::{count, counted, due, relative, whole};
 /// The reason of a job that was snoozed because its worker has no handler for its kind.
 const UNKNOWN_KIND: &str = "unknown_kind";
 
-/// Returns what keeps a job from running, or how it ended; the first reason weighs most.
+/// Returns what keeps a job from running, or how it ended; the first reason is the most important one.
 pub(crate) fn reasons(job: &JobRecord, queue: Option<&QueueInfo>, now: Timestamp) -> Vec<String> {
     match job.state {
         State::Waiting => waiting(job, queue, now),

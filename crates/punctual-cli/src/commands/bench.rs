@@ -4,6 +4,7 @@
 //! prefix. They are removed afterwards, also after an error or a signal. Payloads have 200 bytes; handlers do nothing.
 
 mod figures;
+mod instructions;
 mod place;
 mod reference;
 mod script;
@@ -91,6 +92,8 @@ pub(crate) struct Bench {
 enum Part {
     /// Measure rate limiters and leaderboards, on Redis next to scripts that are written by hand.
     Tools(tools::Sizes),
+    /// Count the instructions of a Redis server for one job at a time, under callgrind.
+    Instructions(instructions::Sizes),
 }
 
 /// Measures, prints a table or one JSON object.
@@ -118,6 +121,7 @@ async fn tell(place: &Place, sizes: &Bench, json: bool) -> Result<String> {
     match &sizes.part {
         None => shown(&measure(place, sizes).await?, json),
         Some(Part::Tools(sizes)) => shown(&tools::measure(place, sizes).await?, json),
+        Some(Part::Instructions(sizes)) => shown(&instructions::measure(sizes).await?, json),
     }
 }
 

@@ -13,6 +13,8 @@ use punctual_server::{
 };
 
 use super::{Session, token::role};
+#[cfg(not(feature = "mcp"))]
+use crate::absent::failure_of;
 use crate::{
     descriptors,
     errors::{Failure, Result},
@@ -69,7 +71,6 @@ pub(crate) struct Serve {
     #[arg(long)]
     hide_payloads: bool,
     /// Serve tools for assistants at /mcp, by the Model Context Protocol. They read the store, and change nothing.
-    #[cfg(feature = "mcp")]
     #[arg(long)]
     mcp: bool,
 }
@@ -99,6 +100,17 @@ fn gate(session: &Session, args: &Serve) -> Result<Gate> {
     Ok(gate.proxy(if args.hide_payloads { proxy.hide_payloads() } else { proxy }))
 }
 
+#[cfg(feature = "mcp")]
+#[expect(clippy::unnecessary_wraps, reason = "without the feature there is an error")]
+fn with_tools(server: Server) -> Result<Server> {
+    Ok(server.mcp())
+}
+
+#[cfg(not(feature = "mcp"))]
+fn with_tools(_: Server) -> Result<Server> {
+    Err(failure_of("option --mcp", "mcp"))
+}
+
 pub(super) async fn run(session: &Session, args: &Serve) -> Result {
     let addr = args.listen.unwrap_or(LISTEN_DEFAULT);
     let has_tokens = !token::list(&session.client).await?.tokens.is_empty();
@@ -125,13 +137,11 @@ pub(super) async fn run(session: &Session, args: &Serve) -> Result {
         (Some(_), None) => return Err(Failure::invalid("--tls-cert needs --tls-key")),
         (None, Some(_)) => return Err(Failure::invalid("--tls-key needs --tls-cert")),
     };
-    #[cfg(feature = "mcp")]
-    let server = if args.mcp { server.mcp() } else { server };
+    let server = if args.mcp { with_tools(server)? } else { server };
     let stop = CancellationToken::new();
     let serve = server.serve(addr, &stop, |addr| {
         session.say(&format!("dashboard  {scheme}://{addr}{base_path}"));
         session.say(&format!("store      {scheme}://{addr}{base_path}    for --store and clients"));
-        #[cfg(feature = "mcp")]
         if args.mcp {
             session.say(&format!("tools      {scheme}://{addr}{base_path}/mcp    for assistants"));
         }

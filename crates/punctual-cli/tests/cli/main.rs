@@ -22,6 +22,8 @@ mod health;
 #[cfg(unix)]
 mod import;
 #[cfg(target_os = "linux")]
+mod instructions;
+#[cfg(target_os = "linux")]
 mod leave;
 #[cfg(unix)]
 mod listen;

@@ -6,7 +6,7 @@ use crate::{
     exec::signal,
     fixture::{Cli, wait},
     serve::Served,
-    server_page::send_to,
+    server_page::{post as post_call, send_to},
 };
 
 /// What each client of the protocol sends.
@@ -109,10 +109,16 @@ fn what_is_wrong_is_said_to_the_assistant() {
     assert_eq!(unknown["message"], "there is no such tool");
     let large = json!({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": "x".repeat(70_000)}});
     assert_eq!(post(&served, "", &large).0, 413);
-    for _ in 0..3 {
-        served.behind(&format!("push k {} -q large", json!("x".repeat(100_000))));
-    }
-    wrong("list", json!({"filter": "queue:large"}), "ask for fewer jobs");
+    let large = served.store().json(&format!("push k {} -q large", json!("x".repeat(100_000))));
+    assert!(
+        read(&served, "", "list", &json!({"filter": "queue:large"}))["jobs"][0]["payload"]
+            == "… left out: 100002 bytes"
+    );
+    assert_eq!(read(&served, "", "show", &json!({"id": large["id"]}))["payload"], "… left out: 100002 bytes");
+    let half = format!("{{\"kind\":\"k\",\"queue\":\"many\",\"payload\":\"{}\"}}", "x".repeat(900));
+    let many = post_call(&served.url, "enqueue", &format!("{{\"jobs\":[{}]}}", vec![half; 300].join(",")));
+    assert!(many.contains("inserted"), "{many}");
+    wrong("list", json!({"filter": "queue:many", "limit": 300}), "ask for fewer jobs");
     assert_eq!(
         read(&served, "", "queue", &json!({"name": "mail"}))["counts"]["waiting"],
         1,
@@ -155,7 +161,14 @@ fn tools_keep_to_the_token_and_change_nothing() {
     for name in ["act", "push", "enqueue", "jobs", "delete", "../queues/mail/purge"] {
         ask(&served, &all, "tools/call", &json!({"name": name, "arguments": {"id": waiting}})).unwrap_err();
     }
-    assert_eq!(send_to(&served.url, "GET", "/mcp", &all, "").split(' ').nth(1), Some("405"));
+    // A client asks whether there is a stream, and ends a session that it does not have.
+    for (method, token) in [("GET", &all), ("GET", &mail), ("DELETE", &mail)] {
+        assert_eq!(
+            send_to(&served.url, method, "/mcp", token, "").split(' ').nth(1),
+            Some("405"),
+            "{method}"
+        );
+    }
     assert_eq!(served.behind("ls -o ndjson"), before);
 }
 

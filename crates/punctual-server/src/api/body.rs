@@ -31,23 +31,21 @@ const ARRIVAL_MAX: Duration = Duration::from_secs(30);
 
 /// The room for bodies.
 #[derive(Debug)]
-pub(super) struct Room(Semaphore);
+pub(crate) struct Room(Semaphore);
 
 /// A body, and its part of the room.
 #[derive(Debug)]
-pub(super) struct Held<'a> {
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct Held<'a> {
+    pub(crate) bytes: Vec<u8>,
     _room: Option<SemaphorePermit<'a>>,
 }
 
 impl Room {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Semaphore::new(ROOM_BYTES / UNIT_BYTES))
     }
 
     /// Reads the body of a call. Hold the result until the call has ended, since what is read of it takes room, too.
-    ///
-    /// Room is taken as bytes arrive, so that a client that only says how much it will send takes none.
     pub(super) async fn read(&self, call: &str, body: Body) -> Result<Held<'_>, Problem> {
         let max = match call {
             "enqueue" | "extend" | "settle" | "act" => BATCH_BYTES_MAX,
@@ -55,6 +53,13 @@ impl Room {
             "wait" => WAIT_BYTES_MAX,
             _ => BYTES_MAX,
         };
+        self.read_at_most(max, body).await
+    }
+
+    /// Reads a body of at most so many bytes.
+    ///
+    /// Room is taken as bytes arrive, so that a client that only says how much it will send takes none.
+    pub(crate) async fn read_at_most(&self, max: usize, body: Body) -> Result<Held<'_>, Problem> {
         let too_large = || {
             let detail = format!("the body did not arrive, or is over the limit of {max} bytes");
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", detail)

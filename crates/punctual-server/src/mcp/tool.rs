@@ -6,6 +6,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rmcp::model::{JsonObject, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
+use super::shorten::shortened;
+
 /// An argument of a tool.
 pub(super) struct Argument {
     name: &'static str,
@@ -21,6 +23,8 @@ pub(super) struct Tool {
     /// The path below `/api/v1/`. An argument in braces is required; the others are fields of the query.
     path: &'static str,
     arguments: &'static [Argument],
+    /// The longest payload or result of a job in its answers, in bytes of JSON.
+    field_bytes_max: usize,
 }
 
 const fn text(name: &'static str, about: &'static str) -> Argument {
@@ -36,58 +40,70 @@ const ID: Argument = text("id", "The id of the job.");
 pub(super) static TOOLS: [Tool; 7] = [
     Tool {
         name: "stats",
-        about: "Returns the number of jobs by state, the queues that ran most, and what workers ran in the last hour.",
+        about: "Returns the number of jobs by state, up to 100 queues, and what workers ran in the last hour. The queues that ran most \
+            come first; more says whether there are others.",
         path: "stats",
         arguments: &[],
+        field_bytes_max: usize::MAX,
     },
     Tool {
         name: "queue",
         about: "Returns one queue: the number of its jobs by state, its settings, and its pause.",
         path: "queues/{name}",
         arguments: &[text("name", "The name of the queue.")],
+        field_bytes_max: usize::MAX,
     },
     Tool {
         name: "list",
-        about: "Returns a page of jobs that match a filter.",
+        about: "Returns a page of jobs that match a filter. A page can be short, or empty, and still have a field next: then there can be \
+            more. Payloads and results over 1 KiB are left out; show has them.",
         path: "jobs",
         arguments: &[
             text(
                 "filter",
-                "Words that must all match (default: all jobs). Examples: queue:mail state:dead; kind:email.send due:<-5m; \
-                 state:retrying error:\"connection refused\"; payload.user.id:42 failed:<1h; -tag:vip. States: scheduled, ready, \
-                 retrying, blocked, running, done, dead, cancelled.",
+                "Terms that must all match (default: all jobs). Examples: queue:mail state:dead; kind:email.send due:<-5m; \
+                 state:retrying error:\"connection refused\"; payload.user.id:42 failed:<1h; -tag:vip. States: waiting, or one of \
+                 its parts scheduled, ready, retrying, blocked; running, done, dead, cancelled.",
             ),
             whole("limit", "The most jobs, 1 to 1,000 (default: 50)."),
-            text("cursor", "Where to continue: next of the page before."),
+            text("cursor", "Where to continue: the field next of the page before."),
         ],
+        field_bytes_max: 1 << 10,
     },
     Tool {
         name: "show",
-        about: "Returns one job: its state, times, attempts with their errors, payload and result.",
+        about: "Returns one job: its state, times, the last 8 failed attempts with their errors, its payload and its result. A payload \
+            or result over 64 KiB is left out.",
         path: "jobs/{id}",
         arguments: &[ID],
+        field_bytes_max: 64 << 10,
     },
     Tool {
         name: "why",
-        about: "Says why a job is not running, or how it ended. The first reason weighs most.",
+        about: "Says why a job is not running, or how it ended. The first reason is the most important one.",
         path: "jobs/{id}/why",
         arguments: &[ID],
+        field_bytes_max: usize::MAX,
     },
     Tool {
         name: "failures",
-        about: "Returns dead and retrying jobs, grouped by kind and by what their errors have in common.",
+        about: "Returns dead and retrying jobs, grouped by kind and by what their errors have in common: at most 100 groups. The filter \
+            of a group is for list. complete says whether all failed jobs were found.",
         path: "failures",
         arguments: &[],
+        field_bytes_max: usize::MAX,
     },
     Tool {
         name: "upcoming",
-        about: "Returns the number of waiting jobs by due time.",
+        about: "Returns the number of waiting jobs by due time. Jobs that are due already are in overdue. complete says whether all were \
+            counted.",
         path: "upcoming",
         arguments: &[
             text("queue", "The queue (default: all)."),
             whole("bucket_ms", "The width of a bucket in milliseconds (default: 900000)."),
             whole("buckets", "The number of buckets from now on, 1 to 1,000 (default: 96)."),
         ],
+        field_bytes_max: usize::MAX,
     },
 ];
 
@@ -101,7 +117,7 @@ impl Argument {
         match value {
             Value::String(text) => Ok(text.clone()),
             Value::Number(number) => Ok(number.to_string()),
-            _ => Err(format!("the argument {} must be a {}", self.name, self.is)),
+            _ => Err(format!("the argument {} must be of the type {}", self.name, self.is)),
         }
     }
 }
@@ -127,6 +143,11 @@ impl Tool {
         let reads =
             ToolAnnotations::new().read_only(true).destructive(false).idempotent(true).open_world(false);
         rmcp::model::Tool::new(self.name, self.about, schema).with_annotations(reads)
+    }
+
+    /// Leaves out of an answer what is too long for an assistant.
+    pub(super) fn shortened(&self, text: String) -> String {
+        if self.field_bytes_max == usize::MAX { text } else { shortened(text, self.field_bytes_max) }
     }
 
     /// Returns the address of a call, or what is wrong with its arguments.
@@ -183,7 +204,7 @@ mod tests {
             |name, arguments, what: &str| assert_eq!(address(name, arguments), Err(what.to_owned()));
         refused("show", json!({}), "the argument id is missing");
         refused("show", json!({"id": ""}), "the argument id is missing");
-        refused("show", json!({"id": [1]}), "the argument id must be a string");
+        refused("show", json!({"id": [1]}), "the argument id must be of the type string");
         refused("stats", json!({"queue": "mail"}), "the tool stats has no argument \"queue\"");
     }
 }

@@ -21,7 +21,7 @@ const AHEAD: usize = 4;
 const LEASE_MS: u64 = 15_000;
 
 /// KEYS: payloads, due times. ARGV: id, due time and payload of each job.
-const ENQUEUE: &str = "
+pub(super) const ENQUEUE: &str = "
 local bodies, dues = {}, {}
 for i = 1, #ARGV, 3 do
     local n = #bodies
@@ -31,7 +31,7 @@ end
 redis.call('HSET', KEYS[1], unpack(bodies))
 redis.call('ZADD', KEYS[2], unpack(dues))";
 /// KEYS: payloads, due times, leases. ARGV: the time, the end of the leases, how many. Answers ids and payloads.
-const RESERVE: &str = "
+pub(super) const RESERVE: &str = "
 local ids = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', ARGV[1], 'LIMIT', 0, ARGV[3])
 if not ids[1] then return {} end
 local leases = {}
@@ -40,7 +40,7 @@ redis.call('ZREM', KEYS[2], unpack(ids))
 redis.call('ZADD', KEYS[3], unpack(leases))
 return {ids, redis.call('HMGET', KEYS[1], unpack(ids))}";
 /// KEYS: payloads, leases. ARGV: ids.
-const ACK: &str = "
+pub(super) const ACK: &str = "
 redis.call('ZREM', KEYS[2], unpack(ARGV))
 redis.call('HDEL', KEYS[1], unpack(ARGV))";
 

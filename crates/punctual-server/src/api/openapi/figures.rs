@@ -96,7 +96,7 @@ pub(super) fn schemas() -> Schemas {
                     ("id", id("The job.")),
                     ("queue", text("Its queue.")),
                     ("state", of("State", "Its state.")),
-                    ("reasons", list(&text("A sentence."), "The first one weighs most.")),
+                    ("reasons", list(&text("A sentence."), "The first one is the most important one.")),
                 ],
             ),
         ),

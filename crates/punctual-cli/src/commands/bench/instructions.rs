@@ -1,0 +1,375 @@
+//! `punctual bench instructions`: how many instructions a server of Redis executes for one job at a time, counted by callgrind.
+//!
+//! The server is one of our own: what else the machine does changes no count. A dump of callgrind has the instructions since the dump
+//! before, network and Lua included. Enqueues are calls of one job. The other column is the ack of a job together with the reserve of
+//! the next one, as a worker with one slot sends them. The first calls, which load scripts, are not counted.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    fmt, fs,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use punctual::{
+    Client, NewJob, Payload, Unique,
+    job::Concurrency,
+    store::{
+        CallId, Keep, Lease, QueueOp, QueueRequest, QueueSettings, Reserve, Settled, Settlement, Store,
+        Verdict, clock::Clock, redis::RedisStore,
+    },
+};
+use redis::{Script, aio::MultiplexedConnection};
+use serde::Serialize;
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use super::{QUEUE, script, step};
+
+/// How long the server may take to answer after its start. Under callgrind it is 50 times slower.
+const START_MAX: Duration = Duration::from_mins(1);
+/// How long a dump may take.
+const DUMP_MAX: Duration = Duration::from_mins(1);
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(20);
+/// Calls before the count begins.
+const WARM_UP: usize = 8;
+/// Groups over which jobs with a group are spread.
+const GROUPS: usize = 10;
+
+/// How many jobs are counted.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = "\
+The command starts a redis-server of its own under callgrind, and leaves --store alone. It needs redis-server and valgrind on \
+the path. Counts are thousands of instructions of the server for one job.
+
+Examples:
+  punctual bench instructions
+  punctual bench instructions --jobs 20 -o json")]
+pub(crate) struct Sizes {
+    /// Number of jobs of each row, a tenth of it for payloads over 1 KiB, 20 to 10,000 (default: 100).
+    #[arg(long, default_value_t = 100, hide_default_value = true, value_name = "N", value_parser = clap::value_parser!(u32).range(20..=10_000))]
+    jobs: u32,
+}
+
+/// What jobs of a row are like.
+struct Shape {
+    name: &'static str,
+    keep: Keep,
+    payload_bytes: usize,
+    shards: u16,
+    /// Gives the job of a number what the row is about.
+    with: fn(NewJob, usize) -> NewJob,
+}
+
+impl Shape {
+    const PLAIN: Self = Self {
+        name: "plain",
+        keep: Keep::NOTHING,
+        payload_bytes: super::PAYLOAD_BYTES,
+        shards: 1,
+        with: |job, _| job,
+    };
+
+    fn all() -> [Self; 9] {
+        [
+            Self::PLAIN,
+            Self { name: "default retention", keep: Keep::SHORT, ..Self::PLAIN },
+            Self {
+                name: "unique key",
+                with: |job, n| NewJob { unique: Some(Unique::key(format!("user:{n}"))), ..job },
+                ..Self::PLAIN
+            },
+            Self {
+                name: "concurrency key",
+                with: |job, n| NewJob {
+                    concurrency: Some(Concurrency { key: format!("row:{n}"), limit: 1 }),
+                    ..job
+                },
+                ..Self::PLAIN
+            },
+            Self {
+                name: "group",
+                with: |job, n| NewJob { group: Some(format!("tenant:{}", n % GROUPS)), ..job },
+                ..Self::PLAIN
+            },
+            Self { name: "1 KiB", payload_bytes: 1 << 10, ..Self::PLAIN },
+            Self { name: "100 KiB", payload_bytes: 100 << 10, ..Self::PLAIN },
+            Self { name: "1 MiB", payload_bytes: (1 << 20) - 16, ..Self::PLAIN },
+            Self { name: "16 shards", shards: 16, ..Self::PLAIN },
+        ]
+    }
+}
+
+/// Instructions of a row, for one job.
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    enqueue: u64,
+    /// The ack with the next reserve.
+    ack_and_reserve: u64,
+    life: u64,
+    /// The life beside that of bare scripts with the same payload.
+    ratio: f64,
+}
+
+impl Row {
+    /// `counts` are those of an enqueue and of an ack with a reserve, `bare` is the life of bare scripts (default: this is theirs).
+    fn new(name: String, (enqueue, ack_and_reserve): (u64, u64), bare: Option<u64>) -> Self {
+        let life = enqueue + ack_and_reserve;
+        let ratio = (life as f64 / bare.unwrap_or(life).max(1) as f64 * 100.0).round() / 100.0;
+        Self { name, enqueue, ack_and_reserve, life, ratio }
+    }
+}
+
+/// The counts of all rows.
+#[derive(Debug, Serialize)]
+pub(super) struct Figures {
+    server: String,
+    jobs: u32,
+    rows: Vec<Row>,
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}, thousands of instructions a job", self.server)?;
+        writeln!(f, "{:<30}{:>10}{:>16}{:>10}{:>9}", "", "enqueue", "ack + reserve", "life", "× bare")?;
+        let thousands = |n: u64| n as f64 / 1e3;
+        for row in &self.rows {
+            let (enqueue, next, life) =
+                (thousands(row.enqueue), thousands(row.ack_and_reserve), thousands(row.life));
+            writeln!(f, "{:<30}{enqueue:>10.1}{next:>16.1}{life:>10.1}{:>9.2}", row.name, row.ratio)?;
+        }
+        Ok(())
+    }
+}
+
+/// Counts everything.
+pub(super) async fn measure(sizes: &Sizes) -> Result<Figures> {
+    step("the server under callgrind");
+    let mut server = Callgrind::start().await?;
+    let (mut rows, mut bare_lives) = (Vec::new(), BTreeMap::new());
+    for (at, shape) in Shape::all().into_iter().enumerate() {
+        let jobs = if shape.payload_bytes <= 1 << 10 { sizes.jobs } else { sizes.jobs / 10 } as usize;
+        let bytes = shape.payload_bytes;
+        if let Entry::Vacant(entry) = bare_lives.entry(bytes) {
+            let name = format!("bare scripts, {bytes} bytes");
+            step(&name);
+            let row = Row::new(name, server.bare(jobs, bytes).await?, None);
+            entry.insert(row.life);
+            rows.push(row);
+        }
+        step(shape.name);
+        let counts = server.lives(at, &shape, jobs).await?;
+        rows.push(Row::new(shape.name.to_owned(), counts, bare_lives.get(&bytes).copied()));
+    }
+    Ok(Figures { server: server.version().await?, jobs: sizes.jobs, rows })
+}
+
+/// A server under callgrind, in a folder of its own. It ends with its value.
+struct Callgrind {
+    child: Child,
+    folder: TempDir,
+    connection: Option<MultiplexedConnection>,
+    dumps: u32,
+}
+
+impl Drop for Callgrind {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Callgrind {
+    async fn start() -> Result<Self> {
+        for program in ["redis-server", "valgrind"] {
+            let found =
+                Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+            ensure!(
+                found.is_ok(),
+                "{program} is not on the path; on Debian: apt-get install redis-server valgrind"
+            );
+        }
+        let folder = tempfile::Builder::new().prefix("punctual-callgrind-").tempdir()?;
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        let mut command = Command::new("valgrind");
+        command.args(["--tool=callgrind", "--vgdb=yes", "--vgdb-poll=500"]);
+        command
+            .args([format!("--callgrind-out-file={}", at("out")), format!("--vgdb-prefix={}", at("vgdb"))]);
+        // Its own upkeep, ten times a second, is the only thing that is not the work of a call.
+        command.args(["redis-server", "--port", "0", "--save", "", "--appendonly", "no", "--hz", "10"]);
+        command.args(["--unixsocket", &at("s"), "--dir", &at(""), "--logfile", &at("log")]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().context("could not start valgrind")?;
+        let mut server = Self { child, folder, connection: None, dumps: 0 };
+        let begin = Instant::now();
+        let client = redis::Client::open(server.address())?;
+        loop {
+            if let Ok(connection) = client.get_multiplexed_async_connection().await {
+                server.connection = Some(connection);
+                return Ok(server);
+            }
+            if server.child.try_wait()?.is_some() || START_MAX < begin.elapsed() {
+                bail!(
+                    "the server does not answer: {}",
+                    fs::read_to_string(server.file("log")).unwrap_or_default()
+                )
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn address(&self) -> String {
+        format!("redis+unix://{}", self.file("s").display())
+    }
+
+    fn connection(&self) -> MultiplexedConnection {
+        self.connection.clone().expect("invariant: a started server has a connection")
+    }
+
+    async fn version(&self) -> Result<String> {
+        let info: String = redis::cmd("INFO").arg("server").query_async(&mut self.connection()).await?;
+        let line = |name| info.lines().find_map(|line| line.strip_prefix(name));
+        let valkey = line("valkey_version:").map(|version| format!("Valkey {version}"));
+        let redis = || line("redis_version:").map(|version| format!("Redis {version}"));
+        Ok(valkey.or_else(redis).unwrap_or_default())
+    }
+
+    /// Returns the instructions since the count before.
+    async fn count(&mut self) -> Result<u64> {
+        let prefix = format!("--vgdb-prefix={}", self.file("vgdb").display());
+        let mut vgdb = tokio::process::Command::new("vgdb");
+        // It would attach to a server that waits, which has killed one. So it waits until the server looks by itself.
+        vgdb.args([&format!("--pid={}", self.child.id()), &prefix, "--max-invoke-ms=0", "dump"])
+            .kill_on_drop(true);
+        let told = timeout(DUMP_MAX, vgdb.output()).await.context("callgrind does not answer")??;
+        ensure!(told.status.success(), "vgdb: {}", String::from_utf8_lossy(&told.stderr));
+        self.dumps += 1;
+        let dump = fs::read_to_string(self.file(&format!("out.{}", self.dumps)))?;
+        let line = dump.lines().find_map(|line| line.strip_prefix("summary: "));
+        Ok(line.context("a dump of callgrind has a sum")?.parse()?)
+    }
+
+    /// Counts lives in the bare scripts, which leave nothing behind. Returns instructions of an enqueue, and of an ack with the next reserve.
+    async fn bare(&mut self, jobs: usize, payload_bytes: usize) -> Result<(u64, u64)> {
+        let mut connection = self.connection();
+        let [enqueue, reserve, ack] = [script::ENQUEUE, script::RESERVE, script::ACK].map(Script::new);
+        let mut load = redis::pipe();
+        for script in [&enqueue, &reserve, &ack] {
+            load.load_script(script).ignore();
+        }
+        let () = load.query_async(&mut connection).await?;
+        let body = vec![b'1'; payload_bytes];
+        let mut enqueued = 0;
+        for n in 0..WARM_UP + jobs {
+            if n == WARM_UP {
+                self.count().await?;
+            }
+            let id = [(n as u64).to_be_bytes(), fastrand::u64(..).to_be_bytes()].concat();
+            let mut call = enqueue.prepare_invoke();
+            call.key("bare:j").key("bare:t").arg(id).arg(n).arg(&body);
+            let () = call.invoke_async(&mut connection).await?;
+            if n + 1 == WARM_UP + jobs {
+                enqueued = self.count().await?;
+            }
+        }
+        let mut ended: Vec<Vec<u8>> = Vec::new();
+        for n in 0..WARM_UP + jobs {
+            if n == WARM_UP {
+                self.count().await?;
+            }
+            let mut calls = redis::pipe();
+            if !ended.is_empty() {
+                calls.invoke_script(ack.key("bare:j").key("bare:l").arg(&ended)).ignore();
+            }
+            let mut call = reserve.prepare_invoke();
+            call.key("bare:j").key("bare:t").key("bare:l").arg("+inf").arg(15_000).arg(1);
+            let (reserved,): (Vec<Vec<Vec<u8>>>,) =
+                calls.invoke_script(&call).query_async(&mut connection).await?;
+            ended = reserved.into_iter().next().context("a job is left")?;
+        }
+        let ended = self.count().await?;
+        let () = redis::cmd("FLUSHDB").query_async(&mut connection).await?;
+        Ok((enqueued / jobs as u64, ended / jobs as u64))
+    }
+
+    /// Counts lives of a shape, in the same way.
+    async fn lives(&mut self, at: usize, shape: &Shape, jobs: usize) -> Result<(u64, u64)> {
+        let url = format!("{}?prefix=row{at}", self.address());
+        if 1 < shape.shards {
+            RedisStore::open(&url, Clock::System).await?.reshard(shape.shards).await?;
+        }
+        let client = Client::connect(&url).await?;
+        let store = Arc::clone(client.store());
+        let settings = QueueSettings { done: shape.keep, ..QueueSettings::default() };
+        store.queue(QUEUE, &QueueOp::Set(Box::new(settings))).await?;
+        let mut calls = Calls::default();
+        let payload = Payload::json(vec![b'1'; shape.payload_bytes]);
+        for n in 0..WARM_UP {
+            let job = (shape.with)(NewJob::new(client.make_id(), "bench", QUEUE, payload.clone()), n);
+            let _ = store.enqueue(calls.next(), &[job]).await?;
+        }
+        self.count().await?;
+        for n in WARM_UP..WARM_UP + jobs {
+            let job = (shape.with)(NewJob::new(client.make_id(), "bench", QUEUE, payload.clone()), n);
+            let _ = store.enqueue(calls.next(), &[job]).await?;
+        }
+        let enqueued = self.count().await?;
+        let mut lease = None;
+        for n in 0..WARM_UP + jobs {
+            if n == WARM_UP {
+                self.count().await?;
+            }
+            lease = Some(calls.next_job(store.as_ref(), lease).await?);
+        }
+        let ended = self.count().await?;
+        drop(client);
+        Ok((enqueued / jobs as u64, ended / jobs as u64))
+    }
+}
+
+/// Numbers of calls.
+#[derive(Default)]
+struct Calls(u64);
+
+impl Calls {
+    fn next(&mut self) -> CallId {
+        self.0 += 1;
+        CallId { instance: 1, number: self.0 }
+    }
+
+    /// Acks a job, and reserves the next one.
+    async fn next_job(&mut self, store: &dyn Store, lease: Option<Lease>) -> Result<Lease> {
+        let mut acks: Vec<Settlement> =
+            lease.map(|lease| Settlement { lease, verdict: Verdict::Ack }).into_iter().collect();
+        // A store with several shards may find the next job in a later call.
+        loop {
+            let queues = vec![QueueRequest { queue: QUEUE.to_owned(), share: 1, at_most: 1 }];
+            let want = Reserve {
+                call: self.next(),
+                worker: "bench".to_owned(),
+                queues,
+                n: 1,
+                lease: None,
+                company: false,
+            };
+            let (settled, reserved) = store.settle(&acks, Some(&want)).await?;
+            ensure!(
+                settled.iter().all(|settled| matches!(settled, Settled::Settled(..))),
+                "an ack was refused"
+            );
+            acks.clear();
+            if let Some(job) = reserved.and_then(|reserved| reserved.jobs.into_iter().next()) {
+                return Ok(job.lease);
+            }
+        }
+    }
+}
