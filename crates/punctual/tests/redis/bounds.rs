@@ -328,3 +328,79 @@ async fn large_jobs_are_purged_swept_and_audited_some_per_script() {
     assert_eq!(scripts, LARGE.div_ceil(LARGE_PER_SCRIPT) as u64);
     assert_eq!(of.store.count(None).await.unwrap().cancelled, LARGE as u64);
 }
+
+/// S17: an ack of a job that is kept needs a sweep only if a bound could be passed. The bounds hold after each ack all the same.
+#[tokio::test]
+async fn most_acks_need_no_sweep_and_each_leaves_what_the_bounds_allow() {
+    const AGE: Duration = Duration::from_secs(10);
+    let of = Measured::new().await;
+    let done = Keep { age_ms: AGE.as_millis() as u64, count: 100, bytes: 1 << 20 };
+    of.client.queue("mail").set(QueueSettings { done, ..QueueSettings::default() }).await.unwrap();
+    let mut number = 0;
+    let push = async |count: usize, bytes: usize| {
+        let payload = Payload::json(vec![b'1'; bytes]);
+        let job = || NewJob::new(of.client.make_id(), "k", "mail", payload.clone());
+        for _ in 0..count.div_ceil(5) {
+            of.client.push((0..5).map(|_| job()).collect()).await.unwrap();
+        }
+    };
+    let mut ack = async || {
+        number += 1;
+        let batch = of.store.reserve(&reserve(number, 1)).await.unwrap();
+        let ack = Settlement { lease: batch.jobs[0].lease, verdict: Verdict::Ack };
+        let _ = of.store.settle(&[ack], None).await.unwrap();
+    };
+    let done = async || of.store.count(Some("mail")).await.unwrap().done;
+    push(400, 200).await;
+    // A sweep counts the jobs of each state.
+    let looks = of.calls("zlexcount");
+    for _ in 0..90 {
+        ack().await;
+    }
+    let looks = of.calls("zlexcount") - looks;
+    assert!(looks <= 40, "{looks} looks for 90 acks");
+    assert_eq!(done().await, 90);
+    for n in 91..=200 {
+        ack().await;
+        assert_eq!(done().await, n.min(100), "{n}");
+    }
+    of.clock.advance(AGE - Duration::from_millis(1));
+    ack().await;
+    assert_eq!(done().await, 100);
+    of.clock.advance(Duration::from_millis(1));
+    ack().await;
+    assert_eq!(done().await, 2, "those of before are past their age");
+    // Jobs that end after a step back of the clock are past their age earlier than those of before.
+    let before = of.clock.now();
+    of.clock.set(Timestamp::from_ms(before.as_ms() - AGE.as_millis() as u64 / 2).unwrap());
+    ack().await;
+    assert_eq!(done().await, 3);
+    of.clock.set(before.after(AGE / 2));
+    ack().await;
+    assert_eq!(done().await, 3, "the one of the step back is gone");
+    of.clock.advance(AGE);
+    push(30, 100_000).await;
+    while 30 < of.store.count(Some("mail")).await.unwrap().waiting {
+        ack().await;
+    }
+    for _ in 0..30 {
+        ack().await;
+        assert!(done().await <= 100);
+    }
+    assert_eq!(done().await, 10, "ten of them are a mebibyte");
+    // Smaller bounds hold at once, also after the sweep of a worker that starts.
+    for is_swept in [false, true] {
+        for count in [100, 2] {
+            push(10, 200).await;
+            let done = Keep { age_ms: AGE.as_millis() as u64, count, bytes: 1 << 20 };
+            of.client.queue("mail").set(QueueSettings { done, ..QueueSettings::default() }).await.unwrap();
+            if is_swept {
+                let _ = of.store.sweep(1_000).await.unwrap();
+            }
+            ack().await;
+            ack().await;
+            ack().await;
+        }
+        assert_eq!(done().await, 2, "{is_swept}");
+    }
+}

@@ -21,8 +21,9 @@ use super::{
 const WORKERS: usize = 20;
 const JOBS: u64 = 40;
 const APART: Duration = Duration::from_millis(100);
-/// A reserve, and the settle that reserves again; and what spares look for, and who starts.
-const SCRIPTS_FOR_TWO_JOBS: u64 = 7;
+/// A reserve, and the settle that reserves again; what the spare looks for, whom a slow machine wakes at each time; and who starts.
+/// If each worker woke, there would be twenty.
+const SCRIPTS_FOR_A_JOB: u64 = 5;
 /// By then all jobs are handed over.
 const AHEAD: Duration = Duration::from_secs(1);
 const RUN_MAX: Duration = Duration::from_mins(1);
@@ -120,7 +121,7 @@ async fn a_scheduled_job_wakes_one_of_many_idle_workers() {
     // The views of the last hour are no job's: each of their scripts takes the size of its board twice, which nothing else does.
     let scripts = of("evalsha").saturating_sub(of("zcard") / 2);
     println!("{WORKERS} idle workers, {JOBS} jobs {APART:?} apart: {scripts} scripts, {seen:?}");
-    assert!(2 * scripts <= SCRIPTS_FOR_TWO_JOBS * JOBS, "{scripts} scripts for {JOBS} jobs");
+    assert!(scripts <= SCRIPTS_FOR_A_JOB * JOBS, "{scripts} scripts for {JOBS} jobs");
 }
 
 /// A worker that wakes for a time is told of other work just before it, over and over: it wakes for that time all the same.

@@ -45,6 +45,10 @@ pub(super) const FORMAT: u16 = 3;
 
 /// The most rows that a script reads at once before their size is known. Each can have a mebibyte.
 const READ_AT_ONCE: u64 = 16;
+/// The most acks between two sweeps of a queue that keeps done jobs. Each of them would cost a third of a life.
+const ENDS_MAX: u64 = 64;
+/// The bytes of a payload for which such a sweep leaves room. Larger ones lead to a sweep earlier.
+const END_BYTES: u64 = 4 << 10;
 
 /// The index of the common key with the records.
 pub(super) const RECORDS: usize = 0;
@@ -99,6 +103,8 @@ fn numbers() -> Vec<(&'static str, u64)> {
         ("DOCS_MAX", limits::DOCS_MAX),
         ("FAILURES_MAX", limits::FAILURES_MAX as u64),
         ("FORMAT", FORMAT.into()),
+        ("ENDS_MAX", ENDS_MAX),
+        ("END_BYTES", END_BYTES),
         ("EXPIRED_LEASES_MAX", limits::EXPIRED_LEASES_MAX.into()),
         ("PAUSE_MAX", ceil_ms(limits::PAUSE_MAX)),
         ("GROUPS_EXTRA", limits::GROUPS_EXTRA as u64),

@@ -38,7 +38,7 @@
 --               q 'G' → gid16 of each group that has such a row
 --  17 n  ZSET  NAMES              name: queues by name; NUL name: those that hold nothing, see rest() in state/queues.lua
 --  18 c  HASH  COUNTERS           q what1 → number: 'b' bytes of live jobs, 'r' waiting jobs in a later attempt, the number of a
---                                 state: bytes of jobs kept in it
+--                                 state: bytes of jobs kept in it, 'e' how many acks need no sweep: see grant() in state/upkeep.lua
 --  19 g  ZSET  RUNNING_KEYS       q key16 id: running jobs by their concurrency key; q gid16 id: by their group
 --  20 h  ZSET  GROUPS_BY_PLACE    for groups and concurrency keys:
 --               q place1 at7 gid16   groups by their place, see regroup() in state/groups.lua

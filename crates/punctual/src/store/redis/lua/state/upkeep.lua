@@ -98,6 +98,17 @@ local function forget_calls(limit)
     local first = call('ZRANGE', $CALLS_BY_TIME, 0, 0, 'WITHSCORES')[2]
     return forgotten, first and tonumber(first) + CALL_MEMORY or NEVER
 end
+-- Notes how many jobs can be acked until a bound of done jobs could be passed, so that acks need no sweep until then. Each has at most
+-- END_BYTES bytes. Returns until when that holds: a job that ends now is past its age then.
+local function grant(q)
+    local from, to = within(q .. char(DONE))
+    local keep, bytes = limits_of(q).keep[DONE], counter(q .. char(DONE)) + (shard.tallies[q .. char(DONE)] or 0)
+    local jobs = keep[2] - call('ZLEXCOUNT', $ENDED_JOBS, from, to)
+    local ends = max(min($ENDS_MAX, jobs, math.floor((keep[3] - bytes) / $END_BYTES)), 0)
+    -- Also if there are none: earlier settings may have left some.
+    if counter(q .. 'e') ~= ends then call('HSET', $COUNTERS, q .. 'e', text(ends)) end
+    return 0 < ends and now + keep[1] or NEVER
+end
 
 -- Sweeps these queues in turn, then what belongs to no queue, at most `limit` items.
 -- `slice` is set for a sweep that is not part of another call. Such a sweep also checks queues for which nothing is
@@ -128,6 +139,11 @@ local function sweep(named, limit, slice)
             if bytes_max <= shard.bytes then return i end
             for state = DONE, DEAD do part('removed', retire, q, state, slice and slice.ageless or false) end
             part('forgotten', forget_ids, q)
+            if now < next and not keeps_nothing(q, DONE) then
+                local ends_by = grant(q)
+                -- A queue that holds nothing has no time for upkeep, so that it can be at rest.
+                if not slice then next = min(next, ends_by) end
+            end
             local row = queue(q)
             row.due, row.hinted = next, true
             if slice and 0 < row.let then

@@ -39,7 +39,7 @@ for i = 1, n do
             local q = sub(place, 1, 3)
             of = met[q]
             if not of then
-                of = {q = q, bytes = 0, keeps = queue(q).flags % (2 * KEEPS_NO_DONE) < KEEPS_NO_DONE}
+                of = {q = q, acks = 0, bytes = 0, keeps = queue(q).flags % (2 * KEEPS_NO_DONE) < KEEPS_NO_DONE}
                 met[q], named[#named + 1] = of, q
             end
             places[place] = of
@@ -49,7 +49,7 @@ for i = 1, n do
             local has_history = flags % 4 >= 2
             acked = acked + 1
             runs[acked], leases[acked] = id, place .. id
-            of.any, of.bytes = true, of.bytes + ((b1 * 256 + b2) * 256 + b3) * 256 + b4
+            of.acks, of.bytes = of.acks + 1, of.bytes + ((b1 * 256 + b2) * 256 + b3) * 256 + b4
             if 4 <= flags then
                 work = work + KEYED
                 local keys = rules().run_of(run)
@@ -98,11 +98,18 @@ if 0 < acked then
     end
 end
 for q, of in pairs(met) do
-    if of.any then
+    if 0 < of.acks then
         if of.bytes ~= 0 then call('HINCRBY', $COUNTERS, q .. 'b', -of.bytes) end
         if of.keeps then
-            pending().tally(q, char(DONE), of.bytes)
-            pending().hint(q, 0)
+            if of.bytes ~= 0 then call('HINCRBY', $COUNTERS, q .. char(DONE), of.bytes) end
+            -- Most acks need no upkeep: the last one left so many ends (see grant() in state/upkeep.lua), and the next one comes
+            -- before these jobs are past their age.
+            local row = queue(q)
+            local age = unp('>I7', row.stored, 24)
+            if age == OPEN then age = $KEEP_SHORT_AGE end
+            if now + age < row.due or $END_BYTES * of.acks < of.bytes or call('HINCRBY', $COUNTERS, q .. 'e', -of.acks) < 0 then
+                pending().hint(q, 0)
+            end
         end
     end
 end
