@@ -14,8 +14,6 @@ use punctual::{CancellationToken, Client, Error, ErrorKind, Result, client::Metr
 use tokio::time::timeout;
 use tower::Service as _;
 
-#[cfg(feature = "mcp")]
-use crate::mcp;
 use crate::{
     DashboardOptions, Tls,
     accept::{Limits, accept},
@@ -63,8 +61,8 @@ pub struct Server {
     activity: Activity,
     operations: Operations,
     tls: Option<Tls>,
-    #[cfg(feature = "mcp")]
-    mcp: bool,
+    /// Makes the routes of tools for assistants, if they are served.
+    tools: Option<fn(&Router) -> Router>,
 }
 
 impl Server {
@@ -82,8 +80,7 @@ impl Server {
             metrics,
             dashboard: DashboardOptions::default(),
             tls: None,
-            #[cfg(feature = "mcp")]
-            mcp: false,
+            tools: None,
         }
     }
 
@@ -115,7 +112,7 @@ impl Server {
     #[cfg(feature = "mcp")]
     #[must_use]
     pub fn mcp(mut self) -> Self {
-        self.mcp = true;
+        self.tools = Some(crate::mcp::routes);
         self
     }
 
@@ -130,8 +127,7 @@ impl Server {
         let watcher = Watcher::new(&self.client, stop);
         let (base, pages) = (&self.dashboard.base_path, self.pages(&watcher));
         let api = api::with(&self.client, stop, &watcher, &self.activity, &self.operations);
-        let inner = self
-            .tools(&api)
+        let inner = self.tools.unwrap_or(no_tools)(&api)
             .merge(api)
             .merge(metrics_router(&self.metrics, Some(self.sampler.clone())))
             .merge(health(&self.client))
@@ -151,20 +147,6 @@ impl Server {
         let target = base.clone();
         let to_base = move || std::future::ready((StatusCode::PERMANENT_REDIRECT, [(LOCATION, target)]));
         Router::new().route(&format!("{base}/"), get(to_base)).nest(base, inner)
-    }
-
-    /// Returns a router for the tools for assistants.
-    fn tools(&self, api: &Router) -> Router {
-        #[cfg(feature = "mcp")]
-        if self.mcp {
-            return mcp::routes(api);
-        }
-        let _ = api;
-        let nothing = async || {
-            Problem::not_found("this server has no tools for assistants")
-                .with_hint("start it with --mcp; the cargo feature mcp has this option")
-        };
-        Router::new().route("/mcp", post(nothing))
     }
 
     /// Returns a handler for the pages of the dashboard.
@@ -203,6 +185,15 @@ impl Server {
         _ = timeout(GIVE_BACK_MAX, self.activity.flush()).await;
         Ok(())
     }
+}
+
+/// Answers a client of tools for assistants, which are not served.
+fn no_tools(_: &Router) -> Router {
+    let nothing = async || {
+        Problem::not_found("this server has no tools for assistants")
+            .with_hint("start it with --mcp; the cargo feature mcp has this option")
+    };
+    Router::new().route("/mcp", post(nothing))
 }
 
 /// Lets a change of an operator run to its end, also if its client leaves: a change that was made must be in the activity log.

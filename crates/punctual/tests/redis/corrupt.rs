@@ -356,6 +356,7 @@ async fn an_audit_mends_what_is_kept_beside_the_records() {
         ("c", vec!["DEL"], "counter"),
         ("c", vec!["HSET", "\0\0\u{1}b", "-5"], "counter"),
         ("c", vec!["HSET", "\0\0\u{1}r", "none"], "counter"),
+        ("c", vec!["HSET", "\0\0\u{1}e", "none"], "counter"),
     ] {
         let mut cmd = redis::cmd(spoil[0]);
         cmd.arg(key(&spoilt.url, name));

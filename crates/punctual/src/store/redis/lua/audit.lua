@@ -327,6 +327,11 @@ local function count(q, counts)
     end
     return n
 end
+-- Lets the next ack look at the bounds of what is kept: a wrong counter may have hidden that one is passed.
+local function mend_ends(q)
+    call('HDEL', $COUNTERS, q .. 'e')
+    pending().hint(q, 0)
+end
 local function counters(q)
     local counts = {}
     local n = count(q, counts)
@@ -337,8 +342,16 @@ local function counters(q)
             found('', q, 'counter', string.format('%s: kept %.0f, counted %.0f',
                 counter == 'b' and 'bytes of live jobs' or counter == 'r' and 'jobs in a later attempt' or 'bytes of ended jobs',
                 says, is))
-            if repair then call('HSET', $COUNTERS, q .. counter, string.format('%.0f', is)) end
+            if repair then
+                call('HSET', $COUNTERS, q .. counter, string.format('%.0f', is))
+                mend_ends(q)
+            end
         end
+    end
+    local ends = call('HGET', $COUNTERS, q .. 'e')
+    if ends and not string.find(ends, '^-?%d+$') then
+        found('', q, 'counter', 'the number of acks that need no sweep is no number')
+        if repair then mend_ends(q) end
     end
     return n + 1
 end

@@ -3,7 +3,7 @@
 -- Returns the names of the next queues, and where to continue after them ('' after the last). `from`: the second value
 -- of the script before, '' for the first one.
 local function next_queues(from)
-    local QUEUES_MAX = 256 -- a queue with nothing to do costs some ten commands
+    local QUEUES_MAX = 256 -- a queue with nothing to do costs some thirteen commands
     local names = call('ZRANGEBYLEX', $NAMES, from == '' and '(\1' or from, '+', 'LIMIT', 0, QUEUES_MAX + 1)
     local left = names[QUEUES_MAX + 1]
     names[QUEUES_MAX + 1] = nil

@@ -60,7 +60,7 @@ local function forget_ids(q, limit)
         call('ZREM', $REMEMBERED_BY_END, member)
         call('HDEL', $REMEMBERED, q .. id)
     end
-    return #old, now
+    return #old, #old == limit and now or NEVER
 end
 local function forget_windows(limit)
     local past_end = call('ZRANGEBYLEX', $WINDOWS, '-', '(' .. at6(now + 1), 'LIMIT', 0, limit)
@@ -99,15 +99,15 @@ local function forget_calls(limit)
     return forgotten, first and tonumber(first) + CALL_MEMORY or NEVER
 end
 -- Notes how many jobs can be acked until a bound of done jobs could be passed, so that acks need no sweep until then. Each has at most
--- END_BYTES bytes. Returns until when that holds: a job that ends now is past its age then.
+-- END_BYTES bytes. Returns until when that holds, if done jobs are kept: one that ends now is past its age then.
 local function grant(q)
     local from, to = within(q .. char(DONE))
     local keep, bytes = limits_of(q).keep[DONE], counter(q .. char(DONE)) + (shard.tallies[q .. char(DONE)] or 0)
-    local jobs = keep[2] - call('ZLEXCOUNT', $ENDED_JOBS, from, to)
-    local ends = max(min($ENDS_MAX, jobs, math.floor((keep[3] - bytes) / $END_BYTES)), 0)
+    local jobs = call('ZLEXCOUNT', $ENDED_JOBS, from, to)
+    local ends = max(min($ENDS_MAX, keep[2] - jobs, math.floor((keep[3] - bytes) / $END_BYTES)), 0)
     -- Also if there are none: earlier settings may have left some.
-    if counter(q .. 'e') ~= ends then call('HSET', $COUNTERS, q .. 'e', text(ends)) end
-    return 0 < ends and now + keep[1] or NEVER
+    if call('HGET', $COUNTERS, q .. 'e') ~= text(ends) then call('HSET', $COUNTERS, q .. 'e', text(ends)) end
+    return 0 < ends and 0 < jobs and now + keep[1] or NEVER
 end
 
 -- Sweeps these queues in turn, then what belongs to no queue, at most `limit` items.
@@ -145,7 +145,8 @@ local function sweep(named, limit, slice)
                 if not slice then next = min(next, ends_by) end
             end
             local row = queue(q)
-            row.due, row.hinted = next, true
+            -- What is due now stays due if the clock goes back.
+            row.due, row.hinted = now < next and next or 0, true
             if slice and 0 < row.let then
                 -- Obsolete state of groups is removed step by step, also if no worker reserves.
                 for _, member in ipairs(groups_in(q, 'g', now, idle)) do
