@@ -25,16 +25,15 @@ use punctual::{
 use redis::{Script, aio::MultiplexedConnection};
 use serde::Serialize;
 use tempfile::TempDir;
-use tokio::time::timeout;
 
 use super::{QUEUE, script, step};
 
 /// How long the server may take to answer after its start. Under callgrind it is 50 times slower.
 const START_MAX: Duration = Duration::from_mins(1);
-/// How long a dump may take.
-const DUMP_MAX: Duration = Duration::from_mins(1);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(20);
+/// Runs the server until the input ends, which the system sees to however this process ends.
+const GUARD: &str = r#""$@" </dev/null & read -r _; kill -KILL $!; wait"#;
 /// Calls before the count begins.
 const WARM_UP: usize = 8;
 /// Groups over which jobs with a group are spread.
@@ -179,7 +178,7 @@ struct Callgrind {
 
 impl Drop for Callgrind {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        drop(self.child.stdin.take());
         let _ = self.child.wait();
     }
 }
@@ -196,15 +195,22 @@ impl Callgrind {
         }
         let folder = tempfile::Builder::new().prefix("punctual-callgrind-").tempdir()?;
         let at = |name: &str| folder.path().join(name).display().to_string();
-        let mut command = Command::new("valgrind");
-        command.args(["--tool=callgrind", "--vgdb=yes", "--vgdb-poll=500"]);
-        command
-            .args([format!("--callgrind-out-file={}", at("out")), format!("--vgdb-prefix={}", at("vgdb"))]);
+        let mut command = Command::new("sh");
+        command.args([
+            "-c",
+            GUARD,
+            "sh",
+            "valgrind",
+            "--tool=callgrind",
+            "--vgdb=no",
+            "--dump-before=echoCommand",
+        ]);
+        command.arg(format!("--callgrind-out-file={}", at("out")));
         // Its own upkeep, ten times a second, is the only thing that is not the work of a call.
         command.args(["redis-server", "--port", "0", "--save", "", "--appendonly", "no", "--hz", "10"]);
         command.args(["--unixsocket", &at("s"), "--dir", &at(""), "--logfile", &at("log")]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().context("could not start valgrind")?;
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().context("could not start a shell")?;
         let mut server = Self { child, folder, connection: None, dumps: 0 };
         let begin = Instant::now();
         let client = redis::Client::open(server.address())?;
@@ -243,15 +249,9 @@ impl Callgrind {
         Ok(valkey.or_else(redis).unwrap_or_default())
     }
 
-    /// Returns the instructions since the count before.
+    /// Returns the instructions since the count before. Callgrind dumps them when the server begins to execute ECHO.
     async fn count(&mut self) -> Result<u64> {
-        let prefix = format!("--vgdb-prefix={}", self.file("vgdb").display());
-        let mut vgdb = tokio::process::Command::new("vgdb");
-        // It would attach to a server that waits, which has killed one. So it waits until the server looks by itself.
-        vgdb.args([&format!("--pid={}", self.child.id()), &prefix, "--max-invoke-ms=0", "dump"])
-            .kill_on_drop(true);
-        let told = timeout(DUMP_MAX, vgdb.output()).await.context("callgrind does not answer")??;
-        ensure!(told.status.success(), "vgdb: {}", String::from_utf8_lossy(&told.stderr));
+        let () = redis::cmd("ECHO").arg("").query_async(&mut self.connection()).await?;
         self.dumps += 1;
         let dump = fs::read_to_string(self.file(&format!("out.{}", self.dumps)))?;
         let line = dump.lines().find_map(|line| line.strip_prefix("summary: "));

@@ -116,6 +116,7 @@ pub(crate) static ROWS: &[Row] = &[
     looks("audit", &["audit"]),
     does("audit", &["audit", "--repair"]),
     does("bench", &["bench", "--jobs", "64", "--waiting", "10", "--seconds", "1"]).slow().until_asked(its_folder_is_there),
+    does("bench instructions", &["bench", "instructions", "--jobs", "20"]).slow(),
     does("bench tools", &["bench", "tools", "--calls", "50", "--keys", "50", "--store", "memory:"]),
     does("board add", &["board", "add", "scores", "ana", "5"]),
     looks("board around", &["board", "around", "scores", "ana"]),
