@@ -30,6 +30,8 @@ use super::{QUEUE, script, step};
 
 /// How long the server may take to answer after its start. Under callgrind it is 50 times slower.
 const START_MAX: Duration = Duration::from_mins(1);
+/// How long it may take for one answer.
+const ANSWER_MAX: Duration = Duration::from_mins(1);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(20);
 /// Runs the server until the input ends, which the system sees to however this process ends.
@@ -214,8 +216,9 @@ impl Callgrind {
         let mut server = Self { child, folder, connection: None, dumps: 0 };
         let begin = Instant::now();
         let client = redis::Client::open(server.address())?;
+        let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_MAX));
         loop {
-            if let Ok(connection) = client.get_multiplexed_async_connection().await {
+            if let Ok(connection) = client.get_multiplexed_async_connection_with_config(&config).await {
                 server.connection = Some(connection);
                 return Ok(server);
             }
