@@ -100,6 +100,14 @@ enum Part {
 pub(crate) async fn run(store: &str, sizes: &Bench, json: bool) -> crate::errors::Result {
     // Whatever ends it, what it made goes.
     let mut requests = Requests::listen()?;
+    if let Some(Part::Instructions(sizes)) = &sizes.part {
+        // It has a server of its own, so the store may be away.
+        let figures = tokio::select! {
+            figures = instructions::measure(sizes) => figures.map_err(Failure::from)?,
+            request = requests.next() => return Err(Failure::Silent(exit_code(request))),
+        };
+        return print(&shown(&figures, json)?);
+    }
     let place = Place::new(store).await?;
     let told = tokio::select! {
         told = tell(&place, sizes, json) => told.map_err(Failure::from),
@@ -108,20 +116,24 @@ pub(crate) async fn run(store: &str, sizes: &Bench, json: bool) -> crate::errors
     let removed = place.remove().await;
     let told = told?;
     removed?;
+    print(&told)
+}
+
+fn print(told: &str) -> crate::errors::Result {
     let mut out = io::stdout();
     out.write_all(told.as_bytes())?;
     Ok(out.flush()?)
 }
 
+fn shown(figures: &(impl serde::Serialize + std::fmt::Display), json: bool) -> Result<String> {
+    Ok(if json { serde_json::to_string(figures)? + "\n" } else { figures.to_string() })
+}
+
 /// Measures what is asked for; answers what is to be printed.
 async fn tell(place: &Place, sizes: &Bench, json: bool) -> Result<String> {
-    fn shown(figures: &(impl serde::Serialize + std::fmt::Display), json: bool) -> Result<String> {
-        Ok(if json { serde_json::to_string(figures)? + "\n" } else { figures.to_string() })
-    }
     match &sizes.part {
-        None => shown(&measure(place, sizes).await?, json),
         Some(Part::Tools(sizes)) => shown(&tools::measure(place, sizes).await?, json),
-        Some(Part::Instructions(sizes)) => shown(&instructions::measure(sizes).await?, json),
+        _ => shown(&measure(place, sizes).await?, json),
     }
 }
 
