@@ -123,7 +123,19 @@ impl RedisStore {
     /// that cannot keep the store's promises, or a store of an earlier format. `Outdated` for a store of a later
     /// format. `Corrupt` if a key of the store has foreign content.
     pub async fn open(url: &str, clock: Clock) -> Result<Self> {
-        let address = Address::parse(url)?;
+        Self::open_at(Address::parse(url)?, clock).await
+    }
+
+    /// Opens the store at `url` with scripts that have no fast parts, so that a test can compare what they answer and leave.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    pub async fn open_without_fast(url: &str, clock: Clock) -> Result<Self> {
+        let mut address = Address::parse(url)?;
+        address.is_without_fast = true;
+        Self::open_at(address, clock).await
+    }
+
+    async fn open_at(address: Address, clock: Clock) -> Result<Self> {
         let thread = Arc::new(Thread::start()?);
         let first = Arc::new(Shard::new(&thread, &address, &clock, 0)?);
         let entered = first.link.enter().await;

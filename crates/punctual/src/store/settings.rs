@@ -9,7 +9,10 @@ use serde::{Deserialize, Serialize};
 use crate::core::{
     error::{Error, Result},
     job::JobOptions,
-    limits::{CONCURRENCY_MAX, GROUP_LIMITS_MAX, GROUP_WEIGHT_MAX, NAME_BYTES_MAX, QUEUE_CONCURRENCY_MAX},
+    limits::{
+        CONCURRENCY_MAX, GROUP_LIMITS_MAX, GROUP_WEIGHT_MAX, KEEP_OVER_BYTES_MAX, KEEP_OVER_JOBS_MAX,
+        KEEP_OVER_PART, NAME_BYTES_MAX, QUEUE_CONCURRENCY_MAX,
+    },
     rate::Rate,
 };
 
@@ -62,6 +65,20 @@ impl Keep {
     /// Returns whether ended jobs are removed in the step that ends them.
     pub const fn keeps_nothing(&self) -> bool {
         self.age_ms == 0 || self.count == 0 || self.bytes == 0
+    }
+
+    /// Returns whether so many jobs with so many bytes are more than it allows.
+    pub(crate) const fn is_exceeded(&self, jobs: u64, bytes: u64) -> bool {
+        self.count < jobs || self.bytes < bytes
+    }
+
+    /// Returns the bounds that upkeep as a part of other calls waits for. When they are exceeded, it removes down to these.
+    pub(crate) fn with_slack(self) -> Self {
+        Self {
+            count: self.count.saturating_add((self.count / KEEP_OVER_PART).min(KEEP_OVER_JOBS_MAX)),
+            bytes: self.bytes.saturating_add((self.bytes / KEEP_OVER_PART).min(KEEP_OVER_BYTES_MAX)),
+            ..self
+        }
     }
 }
 

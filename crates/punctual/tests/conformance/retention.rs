@@ -250,6 +250,45 @@ pub(crate) async fn a_hundred_items_ride_on_a_reserve_and_a_take(t: Fixture) {
     assert_eq!(t.counts().await.done, 0);
 }
 
+/// S17: other calls let a bound be exceeded by a sixteenth of it, then remove down to it. A sweep holds it to the letter.
+pub(crate) async fn a_bound_that_is_exceeded_by_a_sixteenth_is_met_again(t: Fixture) {
+    t.set(|queue| queue.done.count = 32).await;
+    t.add_many(34).await;
+    t.take(34).await;
+    t.reserve(0).await;
+    assert_eq!(t.counts().await.done, 34);
+    let run = t.run().await;
+    t.end(&run, Verdict::Ack).await;
+    assert_eq!(t.counts().await.done, 32);
+    let run = t.run().await;
+    t.end(&run, Verdict::Ack).await;
+    assert_eq!(t.counts().await.done, 33);
+    assert_eq!(t.sweep(100).await, swept(0, 1, 0));
+}
+
+/// S17: the same for bytes.
+pub(crate) async fn a_bound_of_bytes_that_is_exceeded_by_a_sixteenth_is_met_again(t: Fixture) {
+    t.set(|queue| queue.done.bytes = 160).await;
+    let ended = end_jobs(&t, &[100, 50, 20]).await;
+    assert_eq!(t.list("", 10).await, [ended[2], ended[1], ended[0]]);
+    let last = end_jobs(&t, &[1]).await;
+    assert_eq!(t.list("", 10).await, [last[0], ended[2], ended[1]]);
+}
+
+/// S17: at most 64 jobs more than the bound.
+pub(crate) async fn a_large_bound_is_exceeded_by_few_jobs(t: Fixture) {
+    t.set(|queue| queue.done.count = 1_600).await;
+    for jobs in [1_000, 664] {
+        t.add_many(jobs).await;
+        t.take(jobs).await;
+    }
+    t.reserve(0).await;
+    assert_eq!(t.counts().await.done, 1_664);
+    let run = t.run().await;
+    t.end(&run, Verdict::Ack).await;
+    assert_eq!(t.counts().await.done, 1_600);
+}
+
 /// S13, S17: the first reserve past its age removes a job that was acked, without a sweep.
 pub(crate) async fn a_reserve_removes_a_done_job_past_its_age(t: Fixture) {
     let run = t.run().await;

@@ -601,7 +601,8 @@ impl Generator {
     fn keep(&mut self, usual: Keep) -> Keep {
         match self.rng.u8(..5) {
             0 => Keep::NOTHING,
-            1 => Keep { count: self.rng.u64(..3), ..usual },
+            // 16 is the first bound that may be exceeded for a while.
+            1 => Keep { count: [0, 1, 16][self.rng.usize(..3)], ..usual },
             2 => Keep { age_ms: self.grid(0, 8_000), ..usual },
             3 => Keep { bytes: self.rng.u64(..30), ..usual },
             _ => usual,

@@ -7,9 +7,13 @@
 
 mod broken;
 mod documents;
+#[cfg(feature = "redis")]
+mod fast;
 mod generate;
 mod op;
 mod operators;
+#[cfg(feature = "redis")]
+mod plain;
 mod reach;
 mod rude;
 mod shape;

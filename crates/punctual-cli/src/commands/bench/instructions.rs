@@ -18,7 +18,7 @@ use punctual::{
     Client, NewJob, Payload, Unique,
     job::Concurrency,
     store::{
-        CallId, Keep, Lease, QueueOp, QueueRequest, QueueSettings, Reserve, Settled, Settlement, Store,
+        CallId, Keep, Lease, QueueOp, QueueRequest, QueueSettings, Reserve, Settled, Settlement, Store, Take,
         Verdict, clock::Clock, redis::RedisStore,
     },
 };
@@ -38,6 +38,12 @@ const LOOK: Duration = Duration::from_millis(20);
 const GUARD: &str = r#""$@" </dev/null & read -r _; kill -KILL $!; wait"#;
 /// Calls before the count begins.
 const WARM_UP: usize = 8;
+/// How many done jobs a queue keeps that is at this bound from the begin. Upkeep as a part of an ack lets 64 more be kept.
+const BOUND: u64 = 1_024;
+/// So many of them are put there at once.
+const FILL: u64 = 128;
+/// The jobs that are counted there: two rounds of it.
+const AT_BOUND: usize = 2 * 65;
 /// Groups over which jobs with a group are spread.
 const GROUPS: usize = 10;
 
@@ -75,10 +81,15 @@ impl Shape {
         with: |job, _| job,
     };
 
-    fn all() -> [Self; 9] {
+    fn all() -> [Self; 10] {
         [
             Self::PLAIN,
             Self { name: "default retention", keep: Keep::SHORT, ..Self::PLAIN },
+            Self {
+                name: "retention at its bound",
+                keep: Keep { count: BOUND, ..Keep::SHORT },
+                ..Self::PLAIN
+            },
             Self {
                 name: "unique key",
                 with: |job, n| NewJob { unique: Some(Unique::key(format!("user:{n}"))), ..job },
@@ -154,7 +165,11 @@ pub(super) async fn measure(sizes: &Sizes) -> Result<Figures> {
     let mut server = Callgrind::start().await?;
     let (mut rows, mut bare_lives) = (Vec::new(), BTreeMap::new());
     for (at, shape) in Shape::all().into_iter().enumerate() {
-        let jobs = if shape.payload_bytes <= 1 << 10 { sizes.jobs } else { sizes.jobs / 10 } as usize;
+        let jobs = match &shape {
+            shape if shape.keep.count == BOUND => AT_BOUND,
+            shape if shape.payload_bytes <= 1 << 10 => sizes.jobs as usize,
+            _ => sizes.jobs as usize / 10,
+        };
         let bytes = shape.payload_bytes;
         if let Entry::Vacant(entry) = bare_lives.entry(bytes) {
             let name = format!("bare scripts, {bytes} bytes");
@@ -316,6 +331,14 @@ impl Callgrind {
         store.queue(QUEUE, &QueueOp::Set(Box::new(settings))).await?;
         let mut calls = Calls::default();
         let payload = Payload::json(vec![b'1'; shape.payload_bytes]);
+        if shape.keep.count == BOUND {
+            for _ in 0..BOUND / FILL {
+                let jobs = (0..FILL).map(|_| NewJob::new(client.make_id(), "bench", QUEUE, payload.clone()));
+                let _ = store.enqueue(calls.next(), &jobs.collect::<Vec<_>>()).await?;
+                let take = Take { queue: QUEUE.to_owned(), n: FILL as usize, older_than: Duration::ZERO };
+                let _ = store.take(&take).await?;
+            }
+        }
         for n in 0..WARM_UP {
             let job = (shape.with)(NewJob::new(client.make_id(), "bench", QUEUE, payload.clone()), n);
             let _ = store.enqueue(calls.next(), &[job]).await?;

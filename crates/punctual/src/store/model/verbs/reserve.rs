@@ -101,7 +101,7 @@ impl Model {
         let leases = found.jobs.iter().map(|job| job.lease).collect();
         self.reserves
             .insert(request.call.instance, LastReserve { number: request.call.number, at: now, leases });
-        self.sweep_queues(now, &queues, SWEEP_RIDE_MAX);
+        self.ride(now, &queues, SWEEP_RIDE_MAX);
         self.hand_over(now);
         Ok(self.batch(now, &queues, found.jobs, reclaimed))
     }

@@ -48,7 +48,7 @@ impl Model {
             queues.push(job.queue);
         }
         let queues: Vec<&str> = queues.iter().map(String::as_str).collect();
-        self.sweep_queues(now, &queues, batch.len() + SWEEP_RIDE_MAX);
+        self.ride(now, &queues, batch.len() + SWEEP_RIDE_MAX);
         self.hand_over(now);
         let reserved = then.map(|request| self.reserve(now, request)).transpose()?;
         Ok((answers, reserved))

@@ -14,25 +14,36 @@ use crate::{
     },
 };
 
+/// What a sweep is a part of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    Itself,
+    OtherCall,
+}
+
 impl Model {
     /// [`Store::sweep`](crate::store::Store::sweep).
     pub fn sweep(&mut self, now: Timestamp, limit: usize) -> Result<Swept> {
         check_limit("sweep", limit)?;
         let queues: Vec<String> = self.queues.keys().cloned().collect();
         let queues: Vec<&str> = queues.iter().map(String::as_str).collect();
-        let swept = self.sweep_queues(now, &queues, limit);
+        let swept = self.sweep_queues(now, &queues, limit, By::Itself);
         self.hand_over(now);
         Ok(swept)
     }
 
-    /// Sweeps these queues in turn, then the whole store.
-    pub(crate) fn sweep_queues(&mut self, now: Timestamp, queues: &[&str], limit: usize) -> Swept {
+    /// Sweeps these queues in turn, then the whole store, as a part of another call.
+    pub(crate) fn ride(&mut self, now: Timestamp, queues: &[&str], limit: usize) -> Swept {
+        self.sweep_queues(now, queues, limit, By::OtherCall)
+    }
+
+    fn sweep_queues(&mut self, now: Timestamp, queues: &[&str], limit: usize, by: By) -> Swept {
         let mut swept = Swept::default();
         let left = |swept: &Swept| limit - (swept.expired + swept.removed + swept.forgotten) as usize;
         for queue in queues {
             swept.expired += self.expire(now, queue, left(&swept));
             for state in [State::Done, State::Cancelled, State::Dead] {
-                swept.removed += self.retire(now, queue, state, left(&swept));
+                swept.removed += self.retire(now, queue, state, left(&swept), by);
             }
             swept.forgotten += self.forget_ids(now, queue, left(&swept));
         }
@@ -58,7 +69,7 @@ impl Model {
     }
 
     /// Removes ended jobs past a bound, oldest end first.
-    fn retire(&mut self, now: Timestamp, queue: &str, state: State, limit: usize) -> u64 {
+    fn retire(&mut self, now: Timestamp, queue: &str, state: State, limit: usize, by: By) -> u64 {
         let settings = self.settings(queue);
         let keep = keep(&settings, state);
         let mut kept: Vec<(Option<Timestamp>, JobId)> =
@@ -66,13 +77,14 @@ impl Model {
         kept.sort_unstable();
         let mut count = kept.len() as u64;
         let mut bytes: u64 = self.jobs(queue, state).map(JobRecord::kept_bytes).sum();
+        let waits_for = if by == By::OtherCall { keep.with_slack() } else { keep };
+        let is_exceeded = waits_for.is_exceeded(count, bytes);
         let mut removed = 0;
         for (_, id) in kept.into_iter().take(limit) {
             let job = &self.rows[&id].job;
             let is_past_bound = keep.keeps_nothing()
                 || is_past_age(&settings, job, now)
-                || keep.count < count
-                || keep.bytes < bytes;
+                || is_exceeded && keep.is_exceeded(count, bytes);
             if !is_past_bound {
                 break;
             }

@@ -29,7 +29,7 @@ impl Model {
             let round = Round { now, due_by, worker: "", lease: None, takes: true, company: true };
             self.reserve_from(&take.queue, usize::MAX, &round, &mut found);
         }
-        self.sweep_queues(now, &[&take.queue], SWEEP_RIDE_MAX);
+        self.ride(now, &[&take.queue], SWEEP_RIDE_MAX);
         self.hand_over(now);
         Ok(found.done)
     }

@@ -41,6 +41,9 @@ pub(crate) struct Address {
     prefix: String,
     allows_eviction: bool,
     tls: Option<Files>,
+    /// Whether scripts run without their fast parts, so that a test can compare.
+    #[cfg(feature = "testing")]
+    pub(crate) is_without_fast: bool,
 }
 
 /// The topology of a store's servers.
@@ -267,6 +270,8 @@ impl Address {
             prefix,
             allows_eviction,
             tls,
+            #[cfg(feature = "testing")]
+            is_without_fast: false,
         })
     }
 

@@ -8,6 +8,9 @@ pub(crate) struct Script {
     name: &'static str,
     text: String,
     sha: String,
+    /// The same without its fast part, if it has one.
+    #[cfg(feature = "testing")]
+    pub(super) without_fast: Option<Box<Self>>,
 }
 
 impl Script {
@@ -15,7 +18,19 @@ impl Script {
     pub(crate) fn new(name: &'static str, parts: &[&str]) -> Self {
         let text: String = parts.iter().flat_map(|part| [part, "\n"]).collect();
         let sha = redis::Script::new(&text).get_hash().to_owned();
-        Self { name, text, sha }
+        Self {
+            name,
+            text,
+            sha,
+            #[cfg(feature = "testing")]
+            without_fast: None,
+        }
+    }
+
+    /// Returns the same script without its fast part, which answers and leaves the same.
+    #[cfg(feature = "testing")]
+    pub(crate) fn without_fast(&self) -> &Self {
+        self.without_fast.as_deref().unwrap_or(self)
     }
 
     /// Returns the name of the verb, for messages.
@@ -23,7 +38,6 @@ impl Script {
         self.name
     }
 
-    #[cfg(test)]
     pub(crate) fn text(&self) -> &str {
         &self.text
     }

@@ -127,6 +127,8 @@ impl Shard {
     ) -> Result<Value> {
         let mut keys = self.keys.clone();
         keys.extend_from_slice(notifications);
+        #[cfg(feature = "testing")]
+        let script = if self.address.is_without_fast { script.without_fast() } else { script };
         let answer = self.link.call(script, &keys, &self.with_now(args)).await;
         if let Err(error) = &answer
             && matches!(error.kind(), ErrorKind::Outdated | ErrorKind::Unsupported)

@@ -15,7 +15,7 @@ use crate::{
             engine::{
                 fault::Step,
                 sql::named,
-                tx::{Q, Tx, instant, int, ms},
+                tx::{Kept, Q, Tx, instant, int, ms},
             },
             state::places::{End, EndedRow, Place},
             verbs::{queue::queues_behind, reserve::job_id},
@@ -44,7 +44,7 @@ const QUEUES_MAX: usize = 500;
 /// continues, if there are more.
 pub(crate) fn sweep(tx: &mut Tx<'_>, limit: usize, after: Option<&str>) -> Step<(Swept, Option<String>)> {
     let queues = queues_behind(tx, after, QUEUES_MAX)?;
-    let mut swept = ride(tx, &queues, limit)?;
+    let mut swept = sweep_queues(tx, &queues, limit, By::Itself)?;
     tx.hand_over()?;
     let last = queues.last().filter(|_| queues.len() == QUEUES_MAX).map(|q| tx.at(*q).name.clone());
     // What is left of these queues comes first.
@@ -53,9 +53,20 @@ pub(crate) fn sweep(tx: &mut Tx<'_>, limit: usize, after: Option<&str>) -> Step<
     Ok((swept, next))
 }
 
-/// Sweeps these queues in turn, then the whole store, up to `limit` items in all.
+/// Sweeps these queues in turn, then the whole store, up to `limit` items in all, as a part of another call.
 pub(crate) fn ride(tx: &mut Tx<'_>, queues: &[Q], limit: usize) -> Step<Swept> {
-    let mut sweep = Sweep { left: limit, done: Swept::default() };
+    sweep_queues(tx, queues, limit, By::OtherCall)
+}
+
+/// What a sweep is a part of.
+#[derive(PartialEq, Eq)]
+enum By {
+    Itself,
+    OtherCall,
+}
+
+fn sweep_queues(tx: &mut Tx<'_>, queues: &[Q], limit: usize, by: By) -> Step<Swept> {
+    let mut sweep = Sweep { by, left: limit, done: Swept::default() };
     for &q in queues {
         sweep.expire(tx, q)?;
         for state in ENDED {
@@ -70,6 +81,7 @@ pub(crate) fn ride(tx: &mut Tx<'_>, queues: &[Q], limit: usize) -> Step<Swept> {
 
 /// A sweep in progress.
 struct Sweep {
+    by: By,
     left: usize,
     done: Swept,
 }
@@ -110,6 +122,11 @@ impl Sweep {
         if kept.jobs <= 0 {
             return Ok(());
         }
+        let is_exceeded = |by: &Keep, kept: &Kept| {
+            by.is_exceeded(kept.jobs.max(0).cast_unsigned(), kept.bytes.max(0).cast_unsigned())
+        };
+        let waits_for = if self.by == By::OtherCall { keep.with_slack() } else { keep };
+        let was_exceeded = is_exceeded(&waits_for, &kept);
         let mut rows: Vec<(Vec<u8>, EndedRow)> = Vec::new();
         {
             let mut stmt = tx.conn.prepare_cached(OLDEST_ENDED)?;
@@ -117,9 +134,8 @@ impl Sweep {
             // Stops at the first row within all bounds: if there is nothing to do, one row is read.
             while let Some(row) = read.next()? {
                 let ended = EndedRow::read(row, 1);
-                let over =
-                    kept.jobs.cast_unsigned() > keep.count || kept.bytes.max(0).cast_unsigned() > keep.bytes;
-                if !keep.keeps_nothing() && !over && !is_past(&keep, ended.at, tx.now) {
+                let is_over = was_exceeded && is_exceeded(&keep, &kept);
+                if !keep.keeps_nothing() && !is_over && !is_past(&keep, ended.at, tx.now) {
                     break;
                 }
                 kept.jobs -= 1;

@@ -19,16 +19,25 @@ local function expire(q, bytes_max, limit)
     local first = call('ZRANGEBYLEX', $EXPIRIES, from, to, 'LIMIT', 0, 1)[1]
     return #due, first and unp('>I6', first, 4) or NEVER
 end
--- Removes ended jobs past a bound, oldest end first. `ageless`: removes done and cancelled jobs whatever their age.
-local function retire(q, state, ageless, limit)
+-- Returns the bounds of jobs and bytes that a sweep as a part of another call waits for. When they are exceeded, it removes down to
+-- those of the settings.
+local function with_slack(keep)
+    return keep[2] + min(math.floor(keep[2] / $KEEP_OVER_PART), $KEEP_OVER_JOBS_MAX),
+        keep[3] + min(math.floor(keep[3] / $KEEP_OVER_PART), $KEEP_OVER_BYTES_MAX)
+end
+-- Removes ended jobs past a bound, oldest end first. `slice`: see sweep().
+local function retire(q, state, slice, limit)
     local from, to = within(q .. char(state))
     local first = call('ZRANGEBYLEX', $ENDED_JOBS, from, to, 'LIMIT', 0, 1)[1]
     if not first then return 0, NEVER end
     local keep = limits_of(q).keep[state]
     local count = call('ZLEXCOUNT', $ENDED_JOBS, from, to)
     local bytes = counter(q .. char(state)) + (shard.tallies[q .. char(state)] or 0)
+    local count_max, bytes_max = keep[2], keep[3]
+    if not slice then count_max, bytes_max = with_slack(keep) end
+    local is_exceeded, ageless = count_max < count or bytes_max < bytes, slice and slice.ageless
     local function is_past(member)
-        return keeps_nothing(q, state) or unp('>I6', member, 5) + keep[1] <= now or keep[2] < count or keep[3] < bytes
+        return keeps_nothing(q, state) or unp('>I6', member, 5) + keep[1] <= now or is_exceeded and (keep[2] < count or keep[3] < bytes)
             or ageless and state ~= DEAD
     end
     if not is_past(first) then return 0, unp('>I6', first, 5) + keep[1] end
@@ -104,7 +113,8 @@ local function grant(q)
     local from, to = within(q .. char(DONE))
     local keep, bytes = limits_of(q).keep[DONE], counter(q .. char(DONE)) + (shard.tallies[q .. char(DONE)] or 0)
     local jobs = call('ZLEXCOUNT', $ENDED_JOBS, from, to)
-    local ends = max(min($ENDS_MAX, keep[2] - jobs, math.floor((keep[3] - bytes) / $END_BYTES)), 0)
+    local jobs_max, bytes_max = with_slack(keep)
+    local ends = max(min($ENDS_MAX, jobs_max - jobs, math.floor((bytes_max - bytes) / $END_BYTES)), 0)
     -- Also if there are none: earlier settings may have left some.
     if call('HGET', $COUNTERS, q .. 'e') ~= text(ends) then call('HSET', $COUNTERS, q .. 'e', text(ends)) end
     return 0 < ends and 0 < jobs and now + keep[1] or NEVER
@@ -137,7 +147,7 @@ local function sweep(named, limit, slice)
             part('expired', expire, q, bytes_max)
             -- The due time in the queue's row is left as it is.
             if bytes_max <= shard.bytes then return i end
-            for state = DONE, DEAD do part('removed', retire, q, state, slice and slice.ageless or false) end
+            for state = DONE, DEAD do part('removed', retire, q, state, slice or false) end
             part('forgotten', forget_ids, q)
             if now < next and not keeps_nothing(q, DONE) then
                 local ends_by = grant(q)

@@ -1,0 +1,76 @@
+-- The fast part of enqueue: one job of a queue that exists, without a unique key, a concurrency key, a group, an end of its time or
+-- a derived id, by a caller that has called before. See ../verbs/enqueue.lua, whose arguments and answers it has.
+-- Returns nil before its first write for any other call, which the rest of the script then answers. It leaves what the rest would,
+-- byte by byte: a rule that changes there changes here.
+-- Cost: O(log N), 11 commands.
+local function enqueue_one()
+    if #ARGV ~= 13 or ARGV[4] ~= 'o' or ARGV[7] ~= '' then return end
+    local call, pack, unp, char, byte = redis.call, struct.pack, struct.unpack, string.char, string.byte
+    local id, rest = ARGV[11], ARGV[13]
+    local _, flags, level, kind, ms, expiry, _, _, _, skip = unp('>I2BBc1I7c1I7c1I4I3', ARGV[12])
+    if 16 <= flags or expiry ~= 'n' or math.floor(byte(id, 7) / 16) == $DERIVED then return end
+    local now = tonumber(ARGV[1])
+    if not now then
+        local t = call('TIME')
+        now = t[1] * 1000 + math.floor(t[2] / 1000)
+    end
+    local turn = call('HGET', $STATE, 'turn')
+    if not turn or #turn < 34 then return end
+    local epoch, format = unp('>I4I2', turn, 29)
+    if format ~= $FORMAT or tonumber(ARGV[5]) < epoch then return end
+    local q = call('HGET', $QUEUES, ARGV[8])
+    if not q then return end
+    local rows = call('HMGET', $SETTINGS, q, q .. 'w')
+    local stored, row = rows[1], rows[2]
+    if not stored or #stored < 133 or not row then return end
+    local settings, version = unp('>BI4', stored)
+    -- A capped queue may be full.
+    if version ~= tonumber(ARGV[9]) or 4 <= settings % 8 then return end
+    if #row ~= 21 and #row ~= 39 then return end
+    local due, watch, spare = unp('>I7I7I7', row)
+    if due == 2 ^ 53 - 1 then return end -- AT_REST
+    local key, number = ARGV[2] .. 'e', tonumber(ARGV[3])
+    local last = call('HGET', $CALLS, key)
+    if not last or number <= unp('>I8', last) or now < unp('>I6', last, 9) then return end
+    if call('HEXISTS', $RECORDS, id) == 1 then return end
+
+    local run_at = kind == 'a' and ms or math.min(now + ms, $INSTANT_MAX_MS)
+    if run_at < now then run_at = now end
+    -- Whether processes that wait have to know of it: not if they wake before in any case. Else it has to be the first job.
+    local is_news = run_at <= now or watch <= now or run_at < watch
+    if now < run_at and is_news then
+        if 64 <= settings or #row == 39 and now < unp('>I7', row, 22) then return end
+        local at = settings % 2 == 1 and $LEVELS or 0 -- nothing is due in a paused queue
+        while is_news and at < $LEVELS do
+            local first = call('ZRANGEBYLEX', $TIMELINE, '[' .. q .. char(at), '(' .. q .. char($LEVELS), 'LIMIT', 0, 1)[1]
+            if not first then break end
+            local first_at
+            at, first_at = unp('>BI6', first, 4)
+            -- One that is due is before all others, and the first of a level is before the others of it.
+            at, is_news = at + 1, run_at <= first_at
+        end
+    end
+
+    local created = pack('>I6', now)
+    local times = created
+    if run_at ~= now then flags, times = flags + 1, created .. pack('>I6', run_at) end
+    call('HSET', $RECORDS, id, pack('>BB', flags, level) .. q .. pack('>I3', 8 + #times + skip) .. times .. rest)
+    call('ZADD', $TIMELINE, '0', q .. pack('>BI6', level % 16, run_at) .. id .. '\0')
+    call('HSET', $CALLS, key, pack('>I8', number) .. created)
+    if skip < #rest then call('HINCRBY', $COUNTERS, q .. 'b', #rest - skip) end
+    if is_news then
+        local notification = KEYS[$NOTIFICATIONS]
+        if now < run_at then
+            watch = run_at
+            call('ZADD', notification, string.format('%.0f', run_at), 't', string.format('%.0f', run_at + $SPARE), 'u')
+        elseif spare <= now then
+            spare = now + $SPARE
+            call('ZADD', notification, 'LT', 0, 'r', string.format('%.0f', spare), 's')
+        else
+            call('ZADD', notification, 'LT', 0, 'r')
+            return {'I' .. pack('>I6', run_at)}
+        end
+        call('HSET', $SETTINGS, q .. 'w', pack('>I7I7I7', due, watch, spare) .. string.sub(row, 22))
+    end
+    return {'I' .. pack('>I6', run_at)}
+end

@@ -1,0 +1,173 @@
+-- The fast part of reserve and settle: at most one bare ack, then a reserve in the queue of it that has one job to give, or none. The
+-- queue has no limits, and neither job has a key, a group, a history or an end of its time. The leases of the queue stand, and no
+-- upkeep is due. See ../verbs/settle.lua and ../verbs/reserve/numbered.lua, whose arguments and answers it has.
+-- `acks`: 1, or 0; `from`: where the arguments of the reserve begin.
+-- Returns nil before its first write for any other call, which the rest of the script then answers. It leaves what the rest would,
+-- byte by byte: a rule that changes there changes here.
+-- Cost: O(log N), some 20 commands.
+local function reserve_one(acks, from)
+    if #ARGV ~= from + 9 then return end
+    local call, pack, unp, sub, char, byte = redis.call, struct.pack, struct.unpack, string.sub, string.char, string.byte
+    local now, into = tonumber(ARGV[1]), 0
+    if not now then
+        local t = call('TIME')
+        now, into = t[1] * 1000 + math.floor(t[2] / 1000), t[2] % 1000
+    end
+    -- The run of an ack. A key, a group or a history is seen here.
+    local acked, ended = ARGV[3], nil
+    if acks == 1 then
+        ended = call('HGET', $RUNS, acked)
+        if not ended or #ended < 32 or sub(ended, 1, 8) ~= ARGV[4] or 1 < byte(ended, 18) then return end
+    end
+
+    -- The shard and its clock.
+    local turn = call('HGET', $STATE, 'turn')
+    if not turn or #turn < 34 then return end
+    local seen, grace, fence, wide, epoch, format = unp('>I7I7I7I7I4I2', turn)
+    if format ~= $FORMAT or now < grace or wide <= now then return end
+    if 0 < seen and seen - 1 + $LEASE_DEFAULT + $JUMP_PAUSE < now then return end
+    -- The queue: neither paused nor last in, first out; no limits, no groups.
+    local q = call('HGET', $QUEUES, ARGV[from + 6])
+    if not q then return end
+    local rows = call('HMGET', $SETTINGS, q, q .. 'w')
+    local stored, row = rows[1], rows[2]
+    if not stored or #stored < 133 or not row then return end
+    local settings, _, lasts = unp('>BI4I4', stored)
+    if 64 <= settings or 0 < settings % 4 or #row ~= 21 and #row ~= 39 then return end
+    local upkeep, watch, spare = unp('>I7I7I7', row)
+    if upkeep <= now or #row == 39 and now < unp('>I7', row, 22) then return end
+    -- The call.
+    local key, number = ARGV[from] .. 'r', tonumber(ARGV[from + 1])
+    local last = call('HGET', $CALLS, key)
+    if not last or number <= unp('>I8', last) or now < unp('>I6', last, 9) then return end
+    local wanted = math.min(tonumber(ARGV[from + 2]), tonumber(ARGV[from + 8]))
+    if wanted < 1 then return end
+
+    -- The ack.
+    local place, bytes, counters = nil, nil, nil
+    local keeps = settings % 16 < 8
+    if acks == 1 then
+        place, bytes = sub(ended, 9, 17), unp('>I4', ended, 19)
+        if sub(place, 1, 3) ~= q or bytes == 0 then return end
+        if keeps then
+            local age = unp('>I7', stored, 24)
+            if age == $OPEN then age = $KEEP_SHORT_AGE end
+            if now + age < upkeep or $END_BYTES < bytes then return end
+            counters = call('HMGET', $COUNTERS, q .. 'b', q .. char($DONE), q .. 'e')
+            for i = 1, 3 do counters[i] = tonumber(counters[i] or i == 2 and 0) end
+            if not (counters[1] and counters[2] and counters[3]) or counters[3] < 1 then return end
+        elseif math.floor(byte(acked, 7) / 16) == $DERIVED then
+            return -- its id is remembered
+        end
+    end
+
+    -- The end of the first lease after the ack.
+    local leases = call('ZRANGEBYLEX', $LEASES, '[' .. q, '(' .. q .. '\255', 'LIMIT', 0, 1 + acks)
+    local first = leases[1]
+    if acks == 1 and first == place .. acked then first = leases[2] end
+    local till = first and unp('>I6', first, 4) or $NEVER
+    if till <= now then return end
+    -- The job, and when there will be one after it. One that is due is before all others, the first of a level is before the others of
+    -- it, and lower levels come first.
+    local member, due, level = nil, $NEVER, 0
+    while level < $LEVELS do
+        local some = call('ZRANGEBYLEX', $TIMELINE, '[' .. q .. char(level), '(' .. q .. char($LEVELS), 'LIMIT', 0, member and 1 or 2)
+        local next = some[1]
+        if not next then break end
+        local at
+        level, at = unp('>BI6', next, 4)
+        if at <= now and not member then
+            member, next = next, some[2]
+            if not next then break end
+            level, at = unp('>BI6', next, 4)
+        end
+        if at <= now then
+            if 1 < wanted then return end
+            due = now
+            break
+        end
+        due, level = math.min(due, at), level + 1
+    end
+    local id, rec, run
+    if member then
+        id = sub(member, 11, 26)
+        rec = call('HGET', $RECORDS, id)
+        if #member ~= 27 or byte(member, 27) ~= 0 or not rec or #rec < 26 then return end
+        -- A time, a lease and a number of attempts of its own.
+        local flags, _, _, skip = unp('>BBc3I3', rec)
+        if 16 <= flags or 2 <= flags % 4 or #rec < skip then return end
+        local own = 4 <= flags % 8 and unp('>I4', rec, 15 + flags % 2 * 6)
+        local asked = tonumber(ARGV[from + 3])
+        lasts = own or 0 < asked and asked or lasts
+        if lasts == 0 then lasts = $LEASE_DEFAULT end
+        fence = math.max(fence, now * 1000) + 1
+        local ends = math.min(now + lasts, $INSTANT_MAX_MS)
+        till = math.min(till, ends)
+        run = pack('>I8c3I6BI4I6I4', fence, q, ends, 0, #rec - skip, now, lasts) .. ARGV[from + 4]
+    end
+
+    -- Nothing is left to the rest of the script from here on. The first write lets a full server go on.
+    local time = pack('>I6', now)
+    if acks == 1 then
+        call('HDEL', $RUNS, acked)
+        call('ZREM', $LEASES, place .. acked)
+        if keeps then
+            local function text(n) return string.format('%.0f', n) end
+            call('HSET', $HISTORIES, acked, char(1 + 32, $DONE) .. time)
+            call('ZADD', $ENDED_JOBS, '0', q .. char($DONE) .. time .. acked .. pack('>I4', bytes))
+            call('HSET', $COUNTERS, q .. 'b', text(counters[1] - bytes), q .. char($DONE), text(counters[2] + bytes), q .. 'e', text(counters[3] - 1))
+        else
+            call('HDEL', $RECORDS, acked)
+            call('HINCRBY', $COUNTERS, q .. 'b', -bytes)
+        end
+    elseif not member then
+        call('ZREM', $LEASES, '')
+    end
+    local given = ''
+    if member then
+        call('ZREM', $TIMELINE, member)
+        call('HSET', $RUNS, id, run)
+        call('ZADD', $LEASES, '0', sub(run, 9, 17) .. id)
+        wanted, given = wanted - 1, pack('>I8', fence) .. id
+    end
+    call('HSET', $CALLS, key, pack('>I8', number) .. time .. given)
+    call('HSET', $STATE, 'turn', pack('>I7I7I7I7I4I2', now + 1, grace, fence, wide, epoch, format))
+
+    -- Who wakes for the queue.
+    local function text(n) return string.format('%.0f', n) end
+    local notification, held, is_hinted = KEYS[$NOTIFICATIONS], ARGV[from + 9], now < spare
+    if is_hinted then spare = 0 end
+    local at = math.min(due, till)
+    local is_news, is_held, is_mine = now < at and at < $NEVER and (watch <= now or at < watch), false, held == '-'
+    if now < at and now < watch and held ~= '-' then
+        for j = 1, #held, 7 do is_held = is_held or unp('>I7', held, j) == watch end
+    end
+    if at <= now then
+        if spare <= now then
+            spare, is_hinted = now + $SPARE, true
+            call('ZADD', notification, 'LT', 0, 'r', text(spare), 's')
+        else
+            call('ZADD', notification, 'LT', 0, 'r')
+        end
+    elseif held ~= '-' and 0 < wanted and (is_held or is_news) and (due <= till or is_held and watch == at) then
+        is_mine = true
+        if watch ~= at then
+            watch, is_hinted = at, true
+            call('ZADD', notification, text(at + $SPARE), 'u')
+        end
+    elseif is_news or is_held or member and held == '-' and due < $NEVER then
+        watch, is_hinted = at, true
+        call('ZADD', notification, text(at), 't', text(at + $SPARE), 'u')
+    end
+    if is_hinted then call('HSET', $SETTINGS, q .. 'w', pack('>I7I7I7', upkeep, watch, spare) .. sub(row, 22)) end
+    local next, wakes = '', pack('>I7B', $NEVER, 0)
+    if at < $NEVER then next, wakes = text(at), pack('>I7B', at, is_mine and 1 or 0) end
+    local answer = {text(now), into, epoch, ''}
+    local filled = 4
+    if 2 < from then
+        answer[5], filled = acks == 1 and char($DONE) or '', 5
+    end
+    answer[filled + 1], answer[filled + 2], answer[filled + 3] = '', next, wakes
+    if member then answer[filled + 4], answer[filled + 5], answer[filled + 6] = id, run, rec end
+    return answer
+end

@@ -1,0 +1,184 @@
+//! The fast parts of the scripts of Redis beside the rest of them: after each step of a history, two stores that differ in nothing
+//! else have answered as the model has, and hold the same keys, byte by byte.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use punctual::{
+    Timestamp,
+    store::{
+        clock::{Clock, ManualClock},
+        redis::RedisStore,
+    },
+};
+use redis::Connection;
+
+use crate::{
+    generate, memory,
+    op::Step,
+    plain,
+    server::Server,
+    side::{Opener, Side, difference},
+    some_cases, turn,
+};
+
+/// Steps of a history, without those that begin it.
+const STEPS: usize = 150;
+
+/// How long a notification may be on its way that a store sends by itself.
+const ON_ITS_WAY_MAX: Duration = Duration::from_secs(20);
+
+/// Returns all keys with a prefix: each without it, with its fields and values, its members and scores, or its value.
+const DUMP: &str = r"
+    local all = {}
+    for _, key in ipairs(redis.call('KEYS', ARGV[1] .. '*')) do
+        local kind, rows = redis.call('TYPE', key).ok, {}
+        local found = kind == 'hash' and redis.call('HGETALL', key) or kind == 'zset' and redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+            or {'', redis.call('GET', key)}
+        for i = 1, #found, 2 do rows[#rows + 1] = {found[i], found[i + 1]} end
+        all[#all + 1] = {string.sub(key, #ARGV[1] + 1), rows}
+    end
+    return all
+";
+
+/// A field and its value, or a member and its score.
+type Row = (Vec<u8>, Vec<u8>);
+
+/// What a key holds: fields and values, or members and scores; sorted.
+type Held = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// A store on a server, and what it holds there.
+struct Looked {
+    url: String,
+    connection: Connection,
+}
+
+impl Looked {
+    fn new(server: &Server) -> Self {
+        let url = server.root_url();
+        let connection = redis::Client::open(url.as_str()).unwrap().get_connection().unwrap();
+        Self { url, connection }
+    }
+
+    fn opener(&self, clock: &ManualClock, is_fast: bool) -> Opener {
+        let (url, clock) = (self.url.clone(), Clock::Manual(clock.clone()));
+        Box::new(move || {
+            let (url, clock) = (url.clone(), clock.clone());
+            // A runtime within a runtime needs a thread of its own.
+            let open = move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+                runtime.block_on(async {
+                    if is_fast {
+                        RedisStore::open(&url, clock).await
+                    } else {
+                        RedisStore::open_without_fast(&url, clock).await
+                    }
+                })
+            };
+            Arc::new(std::thread::spawn(open).join().unwrap().unwrap())
+        })
+    }
+
+    /// Everything that the store holds, by key without the prefix of the store.
+    fn keys(&mut self) -> BTreeMap<Vec<u8>, Held> {
+        let prefix = self.url.rsplit_once("prefix=").unwrap().1;
+        let mut call = redis::cmd("EVAL");
+        let all: Vec<(Vec<u8>, Vec<Row>)> =
+            call.arg(DUMP).arg(0).arg(format!("{prefix}:")).query(&mut self.connection).unwrap();
+        let rows = |rows: Vec<Row>| {
+            // Each store has an identity of its own.
+            rows.into_iter().filter(|(field, _)| field != b"identity").collect()
+        };
+        all.into_iter().map(|(key, found)| (key, rows(found))).collect()
+    }
+}
+
+/// Tells the first difference between what two stores hold, once it lasts.
+fn other_keys(fast: &mut Looked, slow: &mut Looked) -> Option<String> {
+    let begin = Instant::now();
+    loop {
+        let (one, other) = (fast.keys(), slow.keys());
+        if one == other {
+            return None;
+        }
+        if ON_ITS_WAY_MAX < begin.elapsed() {
+            let names: BTreeSet<_> = one.keys().chain(other.keys()).collect();
+            let name = names.into_iter().find(|name| one.get(*name) != other.get(*name))?;
+            let only = |these: Option<&Held>, those: Option<&Held>| -> Vec<String> {
+                let has = |(field, value): &(&Vec<u8>, &Vec<u8>)| {
+                    those.and_then(|those| those.get(*field)) != Some(*value)
+                };
+                let rows = these.into_iter().flatten().filter(has);
+                rows.map(|(field, value)| format!("{} = {}", field.escape_ascii(), value.escape_ascii()))
+                    .collect()
+            };
+            let (fast, slow) = (one.get(name), other.get(name));
+            return Some(format!(
+                "{}\n  fast: {:#?}\n  else: {:#?}",
+                name.escape_ascii(),
+                only(fast, slow),
+                only(slow, fast)
+            ));
+        }
+    }
+}
+
+/// Runs a history; tells the first difference.
+fn run(servers: &[Server; 2], steps: &[Step], handles: usize) -> Option<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let clock = ManualClock::new(Timestamp::saturating_from_ms(generate::BEGIN_MS));
+    let [mut keys, mut other] = servers.each_ref().map(Looked::new);
+    let mut fast = Side::new(keys.opener(&clock, true), handles);
+    let mut slow = Side::new(other.opener(&clock, false), handles);
+    let mut model = Side::new(memory(&clock), 1);
+    for (i, step) in steps.iter().enumerate() {
+        turn(&clock, step);
+        let [expected, slow, fast] =
+            [&mut model, &mut slow, &mut fast].map(|side| runtime.block_on(side.step(step)));
+        let text = difference(&expected, &fast).or_else(|| difference(&expected, &slow));
+        if let Some(text) = text.or_else(|| other_keys(&mut keys, &mut other)) {
+            return Some(format!("step {i} {:?} differs: {text}", step.op));
+        }
+    }
+    None
+}
+
+/// How often a server executed a command.
+fn calls(server: &Server, command: &str) -> u64 {
+    let stats = server.say(&["INFO", "commandstats"]);
+    let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+    line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or_default()
+}
+
+#[test]
+fn the_fast_scripts_leave_what_the_others_leave() {
+    let seeds: Vec<u64> = some_cases(100).iter().map(|case| case.seed).collect();
+    let next = AtomicUsize::new(0);
+    let saved: u64 = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let servers = [Server::start(&[]), Server::start(&[])];
+                    while let Some(&seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        if let Some(text) = run(&servers, &plain::history(seed, STEPS), 1) {
+                            next.store(seeds.len(), Ordering::Relaxed);
+                            panic!("seed {seed}: {text}");
+                        }
+                    }
+                    // The rest of a reserve removes jobs from the timeline by this command alone.
+                    let [fast, slow] = servers.each_ref().map(|server| calls(server, "zremrangebylex"));
+                    slow - fast
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    println!("{} histories, {saved} jobs that the fast part of a reserve gave", seeds.len());
+    assert!(3 * seeds.len() as u64 <= saved, "the fast part of a reserve gave only {saved} jobs");
+}

@@ -1,0 +1,214 @@
+//! Histories of plain work: one job at a time comes, starts and ends, as most do everywhere. Now and then something else happens that
+//! the short way through a script must leave to the long one: a key, a history, a lapse, a limit, a clock that jumps.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use fastrand::Rng;
+use punctual::{
+    JobId, NewJob, Payload, Priority, Unique, When,
+    job::{Concurrency, IdMaker},
+    store::{
+        Action, CallId, Keep, Order, QueueOp, QueueRequest, QueueSettings, Rate, Reserve, Target, Verdict,
+    },
+};
+
+use crate::{
+    generate::BEGIN_MS,
+    op::{Op, Pick, Step},
+};
+
+const QUEUE: &str = "plain";
+
+struct Plain {
+    rng: Rng,
+    maker: IdMaker,
+    now_ms: u64,
+    ids: Vec<JobId>,
+    /// The numbers of the last calls of each of two instances.
+    calls: [u64; 2],
+    /// A queue that has had groups, or a limit, is never short again, or not for a while. So most histories have none.
+    has_limits: bool,
+}
+
+/// The history of a seed.
+pub(crate) fn history(seed: u64, steps: usize) -> Vec<Step> {
+    let mut plain = Plain {
+        rng: Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+        maker: IdMaker::default(),
+        now_ms: BEGIN_MS,
+        ids: Vec::new(),
+        calls: [0; 2],
+        has_limits: seed.is_multiple_of(4),
+    };
+    // Whoever calls for the first time is remembered by the long way, and a sweep says when the next one is due.
+    let begin = [plain.settings(), plain.enqueue(), plain.reserve(1), plain.settle()];
+    let rest = (0..steps).map(|_| plain.op());
+    let ops: Vec<Op> = begin.into_iter().chain(rest).collect();
+    ops.into_iter().map(|op| Step { handle: 0, op }).collect()
+}
+
+impl Plain {
+    fn one_in(&mut self, n: u32) -> bool {
+        self.rng.u32(..n) == 0
+    }
+
+    fn op(&mut self) -> Op {
+        match self.rng.u32(..100) {
+            0..10 => {
+                let n = self.n();
+                self.reserve(n)
+            }
+            10..38 => self.settle(),
+            38..48 => self.clock(),
+            48 => self.settings(),
+            49 => Op::Queue(QUEUE.to_owned(), QueueOp::Resume),
+            50 => Op::Sweep(100),
+            51 => Op::Extend(vec![(Pick::Newest(0), None)]),
+            52 => {
+                let id = self.old_id();
+                let action = if self.rng.bool() { Action::Cancel { reason: None } } else { Action::RunNow };
+                Op::Act(vec![Target::from(id)], action)
+            }
+            53 => Op::Reopen,
+            54 => self.enqueue_many(),
+            _ => self.enqueue(),
+        }
+    }
+
+    fn n(&mut self) -> usize {
+        [1, 1, 1, 2, 3, 0][self.rng.usize(..6)]
+    }
+
+    fn old_id(&mut self) -> JobId {
+        match self.ids.len() {
+            0 => self.new_id(),
+            n => self.ids[n - 1 - self.rng.usize(..n.min(4))],
+        }
+    }
+
+    fn new_id(&mut self) -> JobId {
+        let id = self.maker.make(self.now_ms, 0, self.rng.u64(..));
+        self.ids.push(id);
+        id
+    }
+
+    fn call(&mut self) -> CallId {
+        let i = usize::from(self.one_in(5));
+        if !self.one_in(15) {
+            self.calls[i] += 1;
+        }
+        CallId { instance: 5 + i as u64, number: self.calls[i].max(1) }
+    }
+
+    fn job(&mut self) -> NewJob {
+        let id = match self.rng.u32(..20) {
+            0 => self.old_id(),
+            1 => JobId::derived(QUEUE, None, ["k0", "k1"][self.rng.usize(..2)]),
+            _ => self.new_id(),
+        };
+        let bytes = [0, 1, 4, 4, 30, 5_000][self.rng.usize(..6)];
+        let mut job = NewJob::new(id, "k", QUEUE, Payload::json(vec![b'1'; bytes]));
+        let later = Duration::from_millis(self.rng.u64(..6_000));
+        match self.rng.u32(..30) {
+            0..6 => job.run_at = When::In(later),
+            6 => job.run_at = When::At(punctual::Timestamp::saturating_from_ms(self.now_ms - 500)),
+            7 => job.options.priority = Some(Priority::ALL[self.rng.usize(..Priority::ALL.len())]),
+            8 => job.options.lease = Some(Duration::from_secs(self.rng.u64(1..9))),
+            9 => job.options.max_attempts = Some(self.rng.u32(1..4)),
+            10 => job.expires_at = Some(When::In(later + Duration::from_millis(1))),
+            11 if self.has_limits => job.group = Some("g".to_owned()),
+            12 => job.concurrency = Some(Concurrency { key: "c".to_owned(), limit: 1 }),
+            13 => job.unique = Some(Unique::key("u")),
+            14 => job.headers = BTreeMap::from([("trace".to_owned(), "1".to_owned())]),
+            _ => {}
+        }
+        job
+    }
+
+    fn enqueue(&mut self) -> Op {
+        let job = self.job();
+        Op::Enqueue(self.call(), vec![job])
+    }
+
+    fn enqueue_many(&mut self) -> Op {
+        let jobs = (0..4).map(|_| self.job()).collect();
+        Op::Enqueue(self.call(), jobs)
+    }
+
+    fn want(&mut self, n: usize) -> Reserve {
+        let queue = if self.one_in(30) { "other" } else { QUEUE };
+        let most = if self.one_in(20) { 0 } else { n };
+        Reserve {
+            call: self.call(),
+            worker: "w".to_owned(),
+            queues: vec![QueueRequest { queue: queue.to_owned(), share: most, at_most: n.max(most) }],
+            n,
+            lease: self.one_in(4).then(|| Duration::from_millis(self.rng.u64(1_000..9_000))),
+            company: self.one_in(9),
+        }
+    }
+
+    fn reserve(&mut self, n: usize) -> Op {
+        Op::Reserve(self.want(n))
+    }
+
+    fn settle(&mut self) -> Op {
+        let which = if self.one_in(6) { self.rng.usize(..4) } else { 0 };
+        let verdict = match self.rng.u32(..12) {
+            0 => Verdict::Retry {
+                at: When::In(Duration::from_millis(self.rng.u64(..2_000))),
+                error: "e".to_owned(),
+            },
+            1 => Verdict::Release,
+            _ => Verdict::Ack,
+        };
+        let n = self.n();
+        let then = (!self.one_in(8)).then(|| self.want(n));
+        let mut ends = vec![(Pick::Newest(which), verdict)];
+        match self.rng.u32(..10) {
+            0 => ends.push((Pick::Newest(which + 1), Verdict::Ack)),
+            1 => ends.clear(),
+            _ => {}
+        }
+        Op::Settle(ends, then)
+    }
+
+    fn clock(&mut self) -> Op {
+        let by = match self.rng.u32(..150) {
+            0 => 20_000,
+            1 => 200_000,
+            2 => 2 * 86_400_000,
+            3 => -1_500,
+            4 => -40,
+            _ => self.rng.i64(0..1_200),
+        };
+        self.now_ms = self.now_ms.saturating_add_signed(by);
+        Op::Clock(by)
+    }
+
+    fn settings(&mut self) -> Op {
+        let mut settings = QueueSettings {
+            done: [
+                Keep::NOTHING,
+                Keep::SHORT,
+                Keep { count: 2, ..Keep::SHORT },
+                Keep { age_ms: 3_000, ..Keep::SHORT },
+            ][self.rng.usize(..4)],
+            ..QueueSettings::default()
+        };
+        match self.rng.u32(..if self.has_limits { 10 } else { 100 }) {
+            0 => {
+                return Op::Queue(
+                    QUEUE.to_owned(),
+                    QueueOp::Pause { by: "p".to_owned(), reason: "r".to_owned() },
+                );
+            }
+            1 => settings.order = Order::Lifo,
+            2 => settings.max_jobs = Some(2),
+            3 => settings.concurrency = Some(2),
+            4 => settings.rate = Some(Rate { max: 2, period_ms: 3_000, burst: 1 }),
+            _ => {}
+        }
+        Op::Queue(QUEUE.to_owned(), QueueOp::Set(Box::new(settings)))
+    }
+}
