@@ -135,6 +135,15 @@ impl RedisStore {
         Self::open_at(address, clock).await
     }
 
+    /// Says to scripts that this process wakes for these times, and for no other, until it is called with `None`.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    pub fn say_that_it_holds(&self, times: Option<&[Timestamp]>) {
+        for shard in &self.live().shards {
+            *lock(&shard.held) = times.map(<[Timestamp]>::to_vec);
+        }
+    }
+
     async fn open_at(address: Address, clock: Clock) -> Result<Self> {
         let thread = Arc::new(Thread::start()?);
         let first = Arc::new(Shard::new(&thread, &address, &clock, 0)?);

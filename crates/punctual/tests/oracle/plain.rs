@@ -18,6 +18,7 @@ use crate::{
 };
 
 const QUEUE: &str = "plain";
+const OTHER: &str = "other";
 
 struct Plain {
     rng: Rng,
@@ -44,7 +45,7 @@ pub(crate) fn history(seed: u64, steps: usize) -> Vec<Step> {
     let begin = [plain.settings(), plain.enqueue(), plain.reserve(1), plain.settle()];
     let rest = (0..steps).map(|_| plain.op());
     let ops: Vec<Op> = begin.into_iter().chain(rest).collect();
-    ops.into_iter().map(|op| Step { handle: 0, op }).collect()
+    ops.into_iter().map(|op| Step { handle: usize::from(plain.one_in(4)), op }).collect()
 }
 
 impl Plain {
@@ -111,7 +112,10 @@ impl Plain {
         let later = Duration::from_millis(self.rng.u64(..6_000));
         match self.rng.u32(..30) {
             0..6 => job.run_at = When::In(later),
-            6 => job.run_at = When::At(punctual::Timestamp::saturating_from_ms(self.now_ms - 500)),
+            6 => {
+                let at = self.now_ms - 500 + self.rng.u64(..2_000);
+                job.run_at = When::At(punctual::Timestamp::saturating_from_ms(at));
+            }
             7 => job.options.priority = Some(Priority::ALL[self.rng.usize(..Priority::ALL.len())]),
             8 => job.options.lease = Some(Duration::from_secs(self.rng.u64(1..9))),
             9 => job.options.max_attempts = Some(self.rng.u32(1..4)),
@@ -119,7 +123,8 @@ impl Plain {
             11 if self.has_limits => job.group = Some("g".to_owned()),
             12 => job.concurrency = Some(Concurrency { key: "c".to_owned(), limit: 1 }),
             13 => job.unique = Some(Unique::key("u")),
-            14 => job.headers = BTreeMap::from([("trace".to_owned(), "1".to_owned())]),
+            14 => OTHER.clone_into(&mut job.queue),
+            15 => job.headers = BTreeMap::from([("trace".to_owned(), "1".to_owned())]),
             _ => {}
         }
         job
@@ -136,12 +141,18 @@ impl Plain {
     }
 
     fn want(&mut self, n: usize) -> Reserve {
-        let queue = if self.one_in(30) { "other" } else { QUEUE };
-        let most = if self.one_in(20) { 0 } else { n };
+        let queue = if self.one_in(20) { OTHER } else { QUEUE };
+        let (share, at_most) = match self.rng.u32(..30) {
+            0 => (0, n),
+            1 => (n, 0),
+            2 => (n, 1),
+            3 => (n, n + 1),
+            _ => (n, n),
+        };
         Reserve {
             call: self.call(),
             worker: "w".to_owned(),
-            queues: vec![QueueRequest { queue: queue.to_owned(), share: most, at_most: n.max(most) }],
+            queues: vec![QueueRequest { queue: queue.to_owned(), share, at_most }],
             n,
             lease: self.one_in(4).then(|| Duration::from_millis(self.rng.u64(1_000..9_000))),
             company: self.one_in(9),
@@ -160,6 +171,9 @@ impl Plain {
                 error: "e".to_owned(),
             },
             1 => Verdict::Release,
+            2 if self.has_limits => {
+                Verdict::RetryAfter { at: When::In(Duration::from_millis(500)), error: "e".to_owned() }
+            }
             _ => Verdict::Ack,
         };
         let n = self.n();
@@ -188,12 +202,13 @@ impl Plain {
 
     fn settings(&mut self) -> Op {
         let mut settings = QueueSettings {
-            done: [
-                Keep::NOTHING,
-                Keep::SHORT,
-                Keep { count: 2, ..Keep::SHORT },
-                Keep { age_ms: 3_000, ..Keep::SHORT },
-            ][self.rng.usize(..4)],
+            done: match self.rng.u32(..5) {
+                0 => Keep::NOTHING,
+                1 => Keep { count: 16, ..Keep::SHORT },
+                2 => Keep { bytes: 20_000, ..Keep::SHORT },
+                3 => Keep { age_ms: 3_000, ..Keep::SHORT },
+                _ => Keep::SHORT,
+            },
             ..QueueSettings::default()
         };
         match self.rng.u32(..if self.has_limits { 10 } else { 100 }) {
@@ -206,6 +221,7 @@ impl Plain {
             1 => settings.order = Order::Lifo,
             2 => settings.max_jobs = Some(2),
             3 => settings.concurrency = Some(2),
+            5 => settings.defaults.lease = Some(Duration::from_secs(3)),
             4 => settings.rate = Some(Rate { max: 2, period_ms: 3_000, burst: 1 }),
             _ => {}
         }

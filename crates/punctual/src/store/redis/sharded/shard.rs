@@ -59,6 +59,9 @@ pub(crate) struct Shard {
     pub(crate) keys: Vec<Vec<u8>>,
     /// Where the next sweep continues that could not check all queues, and the next one that gives up kept jobs.
     pub(crate) sweeps_from: [Mutex<Vec<u8>>; 2],
+    /// The times for which a test says that this process wakes.
+    #[cfg(feature = "testing")]
+    pub(crate) held: Mutex<Option<Vec<Timestamp>>>,
 }
 
 /// How long a process that leaves a time to others waits after that time, at least, before it checks itself.
@@ -92,6 +95,8 @@ impl Shard {
             quiet: Quiet::default(),
             keys: COMMON_KEYS.iter().map(|key| address.key(number, key)).collect(),
             sweeps_from: Default::default(),
+            #[cfg(feature = "testing")]
+            held: Mutex::default(),
         })
     }
 

@@ -57,7 +57,7 @@ impl Share {
         if self.pinned_to.is_some() { limit } else { self.of_cap(limit) }
     }
 
-    /// Divides a bound of retention, which all shards together can exceed by less than one job each. If a queue keeps
+    /// Divides a bound of retention, which all shards together can exceed by less than one job each, beside the slack of each. If a queue keeps
     /// some jobs, each shard keeps some. For a pinned queue, its shard has the whole bound, and earlier jobs in
     /// others stay until their time.
     fn of_kept(self, bound: u64) -> u64 {

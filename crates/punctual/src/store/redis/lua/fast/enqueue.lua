@@ -31,7 +31,7 @@ local function enqueue_one()
     if due == 2 ^ 53 - 1 then return end -- AT_REST
     local key, number = ARGV[2] .. 'e', tonumber(ARGV[3])
     local last = call('HGET', $CALLS, key)
-    if not last or number <= unp('>I8', last) or now < unp('>I6', last, 9) then return end
+    if not last or #last < 14 or number <= unp('>I8', last) or now < unp('>I6', last, 9) then return end
     if call('HEXISTS', $RECORDS, id) == 1 then return end
 
     local run_at = kind == 'a' and ms or math.min(now + ms, $INSTANT_MAX_MS)
@@ -44,6 +44,7 @@ local function enqueue_one()
         while is_news and at < $LEVELS do
             local first = call('ZRANGEBYLEX', $TIMELINE, '[' .. q .. char(at), '(' .. q .. char($LEVELS), 'LIMIT', 0, 1)[1]
             if not first then break end
+            if #first < 10 then return end
             local first_at
             at, first_at = unp('>BI6', first, 4)
             -- One that is due is before all others, and the first of a level is before the others of it.

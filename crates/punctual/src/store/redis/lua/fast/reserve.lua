@@ -13,19 +13,18 @@ local function reserve_one(acks, from)
         local t = call('TIME')
         now, into = t[1] * 1000 + math.floor(t[2] / 1000), t[2] % 1000
     end
+    -- The shard and its clock. Nothing else is read of another format.
+    local turn = call('HGET', $STATE, 'turn')
+    if not turn or #turn < 34 then return end
+    local seen, grace, fence, wide, epoch, format = unp('>I7I7I7I7I4I2', turn)
+    if format ~= $FORMAT or now < grace or wide <= now then return end
+    if 0 < seen and seen - 1 + $LEASE_DEFAULT + $JUMP_PAUSE < now then return end
     -- The run of an ack. A key, a group or a history is seen here.
     local acked, ended = ARGV[3], nil
     if acks == 1 then
         ended = call('HGET', $RUNS, acked)
         if not ended or #ended < 32 or sub(ended, 1, 8) ~= ARGV[4] or 1 < byte(ended, 18) then return end
     end
-
-    -- The shard and its clock.
-    local turn = call('HGET', $STATE, 'turn')
-    if not turn or #turn < 34 then return end
-    local seen, grace, fence, wide, epoch, format = unp('>I7I7I7I7I4I2', turn)
-    if format ~= $FORMAT or now < grace or wide <= now then return end
-    if 0 < seen and seen - 1 + $LEASE_DEFAULT + $JUMP_PAUSE < now then return end
     -- The queue: neither paused nor last in, first out; no limits, no groups.
     local q = call('HGET', $QUEUES, ARGV[from + 6])
     if not q then return end
@@ -39,7 +38,7 @@ local function reserve_one(acks, from)
     -- The call.
     local key, number = ARGV[from] .. 'r', tonumber(ARGV[from + 1])
     local last = call('HGET', $CALLS, key)
-    if not last or number <= unp('>I8', last) or now < unp('>I6', last, 9) then return end
+    if not last or #last < 14 or number <= unp('>I8', last) or now < unp('>I6', last, 9) then return end
     local wanted = math.min(tonumber(ARGV[from + 2]), tonumber(ARGV[from + 8]))
     if wanted < 1 then return end
 
@@ -65,6 +64,7 @@ local function reserve_one(acks, from)
     local leases = call('ZRANGEBYLEX', $LEASES, '[' .. q, '(' .. q .. '\255', 'LIMIT', 0, 1 + acks)
     local first = leases[1]
     if acks == 1 and first == place .. acked then first = leases[2] end
+    if first and #first < 9 then return end
     local till = first and unp('>I6', first, 4) or $NEVER
     if till <= now then return end
     -- The job, and when there will be one after it. One that is due is before all others, the first of a level is before the others of
@@ -74,11 +74,13 @@ local function reserve_one(acks, from)
         local some = call('ZRANGEBYLEX', $TIMELINE, '[' .. q .. char(level), '(' .. q .. char($LEVELS), 'LIMIT', 0, member and 1 or 2)
         local next = some[1]
         if not next then break end
+        if #next < 10 then return end
         local at
         level, at = unp('>BI6', next, 4)
         if at <= now and not member then
             member, next = next, some[2]
             if not next then break end
+            if #next < 10 then return end
             level, at = unp('>BI6', next, 4)
         end
         if at <= now then
@@ -92,14 +94,14 @@ local function reserve_one(acks, from)
     if member then
         id = sub(member, 11, 26)
         rec = call('HGET', $RECORDS, id)
-        if #member ~= 27 or byte(member, 27) ~= 0 or not rec or #rec < 26 then return end
+        if #member ~= 27 or byte(member, 27) ~= 0 or not rec or #rec < 26 or acks == 1 and id == acked then return end
         -- A time, a lease and a number of attempts of its own.
         local flags, _, _, skip = unp('>BBc3I3', rec)
         if 16 <= flags or 2 <= flags % 4 or #rec < skip then return end
         local own = 4 <= flags % 8 and unp('>I4', rec, 15 + flags % 2 * 6)
         local asked = tonumber(ARGV[from + 3])
-        lasts = own or 0 < asked and asked or lasts
         if lasts == 0 then lasts = $LEASE_DEFAULT end
+        lasts = own or 0 < asked and asked or lasts
         fence = math.max(fence, now * 1000) + 1
         local ends = math.min(now + lasts, $INSTANT_MAX_MS)
         till = math.min(till, ends)
@@ -143,11 +145,9 @@ local function reserve_one(acks, from)
         for j = 1, #held, 7 do is_held = is_held or unp('>I7', held, j) == watch end
     end
     if at <= now then
-        if spare <= now then
+        if due <= now then
             spare, is_hinted = now + $SPARE, true
             call('ZADD', notification, 'LT', 0, 'r', text(spare), 's')
-        else
-            call('ZADD', notification, 'LT', 0, 'r')
         end
     elseif held ~= '-' and 0 < wanted and (is_held or is_news) and (due <= till or is_held and watch == at) then
         is_mine = true
