@@ -97,13 +97,13 @@ pub const RECLAIM_MAX: usize = 32;
 pub const CANDIDATES_EXTRA: usize = 256;
 /// The items of upkeep that a reserve does, and a settle in addition to its own batch (S17).
 pub const SWEEP_RIDE_MAX: usize = 100;
-/// The part of a bound of ended jobs by which such upkeep lets it be exceeded: a sixteenth. Then it removes down to the bound, so
-/// that not each end of a job has to remove another one.
-pub const KEEP_OVER_PART: u64 = 16;
-/// At most so many jobs.
-pub const KEEP_OVER_JOBS_MAX: u64 = 64;
-/// At most so many bytes.
-pub const KEEP_OVER_BYTES_MAX: u64 = 256 << 10;
+/// The divisor of a retention bound that gives its slack, a sixteenth. Upkeep as a part of another call waits until the bound is exceeded by
+/// more, so that not each end of a job has to remove another one (S17).
+pub const KEEP_SLACK_DIVISOR: u64 = 16;
+/// The most slack, in jobs.
+pub const KEEP_SLACK_JOBS_MAX: u64 = 64;
+/// The most slack, in bytes.
+pub const KEEP_SLACK_BYTES_MAX: u64 = 256 << 10;
 /// The most bytes of a page: it ends with the job that brings the payloads and results read so far to this size.
 pub const LIST_BYTES_MAX: u64 = 4 << 20;
 /// The number up to which due jobs are counted.

@@ -126,7 +126,7 @@ impl RedisStore {
         Self::open_at(Address::parse(url)?, clock).await
     }
 
-    /// Opens the store at `url` with scripts that have no fast parts, so that a test can compare what they answer and leave.
+    /// Opens the store at `url` with scripts without a fast path, so that a test can compare what they answer and leave.
     #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub async fn open_without_fast(url: &str, clock: Clock) -> Result<Self> {
@@ -135,7 +135,7 @@ impl RedisStore {
         Self::open_at(address, clock).await
     }
 
-    /// Says to scripts that this process wakes for these times, and for no other, until it is called with `None`.
+    /// Makes scripts assume that this process wakes only for these times, until it is called with `None`.
     #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub fn say_that_it_holds(&self, times: Option<&[Timestamp]>) {

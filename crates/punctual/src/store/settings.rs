@@ -10,8 +10,8 @@ use crate::core::{
     error::{Error, Result},
     job::JobOptions,
     limits::{
-        CONCURRENCY_MAX, GROUP_LIMITS_MAX, GROUP_WEIGHT_MAX, KEEP_OVER_BYTES_MAX, KEEP_OVER_JOBS_MAX,
-        KEEP_OVER_PART, NAME_BYTES_MAX, QUEUE_CONCURRENCY_MAX,
+        CONCURRENCY_MAX, GROUP_LIMITS_MAX, GROUP_WEIGHT_MAX, KEEP_SLACK_BYTES_MAX, KEEP_SLACK_DIVISOR,
+        KEEP_SLACK_JOBS_MAX, NAME_BYTES_MAX, QUEUE_CONCURRENCY_MAX,
     },
     rate::Rate,
 };
@@ -42,7 +42,8 @@ pub enum Placement {
 
 /// How long ended jobs of one state are kept.
 ///
-/// The first bound reached applies; 0 in any of them keeps nothing.
+/// The first bound reached applies; 0 in any of them keeps nothing. Jobs and bytes can exceed their bound for a while, by a sixteenth
+/// of it (S17).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Keep {
@@ -67,16 +68,16 @@ impl Keep {
         self.age_ms == 0 || self.count == 0 || self.bytes == 0
     }
 
-    /// Returns whether so many jobs with so many bytes are more than it allows.
+    /// Returns whether `jobs` or `bytes` exceeds its bound.
     pub(crate) const fn is_exceeded(&self, jobs: u64, bytes: u64) -> bool {
         self.count < jobs || self.bytes < bytes
     }
 
-    /// Returns the bounds that upkeep as a part of other calls waits for. When they are exceeded, it removes down to these.
+    /// Returns the bounds with their slack. Upkeep as a part of another call starts above these, and removes down to `self`.
     pub(crate) fn with_slack(self) -> Self {
         Self {
-            count: self.count.saturating_add((self.count / KEEP_OVER_PART).min(KEEP_OVER_JOBS_MAX)),
-            bytes: self.bytes.saturating_add((self.bytes / KEEP_OVER_PART).min(KEEP_OVER_BYTES_MAX)),
+            count: self.count.saturating_add((self.count / KEEP_SLACK_DIVISOR).min(KEEP_SLACK_JOBS_MAX)),
+            bytes: self.bytes.saturating_add((self.bytes / KEEP_SLACK_DIVISOR).min(KEEP_SLACK_BYTES_MAX)),
             ..self
         }
     }

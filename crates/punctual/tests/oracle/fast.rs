@@ -1,5 +1,6 @@
-//! The fast parts of the scripts of Redis beside the rest of them: after each step of a history, two stores that differ in nothing
-//! else have answered as the model has, and hold the same keys, byte by byte.
+//! The fast path of the scripts of Redis beside the general one. Two stores differ in nothing else. After each step of a history they
+//! have answered alike and hold the same keys, byte by byte. The answers also match the model, unless the test says for which times
+//! the callers wake.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -87,7 +88,7 @@ impl Looked {
         })
     }
 
-    /// Says to scripts for which times the handles wake.
+    /// Makes scripts assume that the handles wake only for these times.
     fn hold(&self, times: Option<&[Timestamp]>) {
         for handle in self.handles.lock().unwrap().iter().filter_map(Weak::upgrade) {
             handle.say_that_it_holds(times);
@@ -117,7 +118,7 @@ impl Looked {
     }
 }
 
-/// Tells the first difference between what two stores hold, once it lasts.
+/// Returns the first difference between what two stores hold, once it lasts.
 fn other_keys(fast: &mut Looked, slow: &mut Looked) -> Option<String> {
     let begin = Instant::now();
     loop {
@@ -149,7 +150,7 @@ fn other_keys(fast: &mut Looked, slow: &mut Looked) -> Option<String> {
     }
 }
 
-/// Runs the history of a seed; tells the first difference.
+/// Runs the history of a seed. Returns the first difference.
 fn run(servers: &[Server; 2], seed: u64) -> Option<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let clock = ManualClock::new(Timestamp::saturating_from_ms(generate::BEGIN_MS));
@@ -166,7 +167,7 @@ fn run(servers: &[Server; 2], seed: u64) -> Option<String> {
         other.hold(held);
         let [expected, slow, fast] =
             [&mut model, &mut slow, &mut fast].map(|side| runtime.block_on(side.step(step)));
-        // Who leaves a time to others is told of a later one, of which the model knows nothing.
+        // A caller that leaves a time to other processes gets a later one. The model does not have this rule.
         let text = if held.is_none() { difference(&expected, &fast) } else { None };
         let text = text.or_else(|| difference(&slow, &fast));
         if let Some(text) = text.or_else(|| other_keys(&mut keys, &mut other)) {
@@ -176,12 +177,9 @@ fn run(servers: &[Server; 2], seed: u64) -> Option<String> {
     None
 }
 
-/// What the fast parts do; a command that shows how often; and whether it is theirs alone (1), or that of the rest (-1).
-const ANSWERS: [(&str, &str, i64); 3] = [
-    ("enqueues", "hexists", 1),
-    ("reserved jobs", "zremrangebylex", -1),
-    ("acks of kept jobs", "hincrby", -1),
-];
+/// Calls that the fast path answers, and a command that it saves there (-1) or adds (1).
+const ANSWERS: [(&str, &str, i64); 3] =
+    [("enqueues", "hexists", 1), ("reserves", "zremrangebylex", -1), ("acks of kept jobs", "hincrby", -1)];
 
 /// How often a server executed a command.
 fn calls(server: &Server, command: &str) -> i64 {
@@ -191,7 +189,7 @@ fn calls(server: &Server, command: &str) -> i64 {
 }
 
 #[test]
-fn the_fast_scripts_leave_what_the_others_leave() {
+fn the_fast_path_leaves_what_the_general_path_leaves() {
     let seeds: Vec<u64> = some_cases(100).iter().map(|case| case.seed).collect();
     let next = AtomicUsize::new(0);
     let saved = std::thread::scope(|scope| {
@@ -216,7 +214,10 @@ fn the_fast_scripts_leave_what_the_others_leave() {
         [0, 1, 2].map(|i| each.iter().map(|saved| saved[i]).sum::<i64>())
     });
     for ((what, ..), n) in ANSWERS.into_iter().zip(saved) {
-        println!("{} histories, {n} {what} by the fast parts", seeds.len());
-        assert!(2 * seeds.len() <= usize::try_from(n).unwrap_or(0), "only {n} {what} by the fast parts");
+        println!("{} histories: {what} on the fast path differ by {n} commands", seeds.len());
+        assert!(
+            2 * seeds.len() <= usize::try_from(n).unwrap_or(0),
+            "{what} on the fast path differ by {n} commands only"
+        );
     }
 }

@@ -1,5 +1,5 @@
 //! Histories of plain work: one job at a time comes, starts and ends, as most do everywhere. Now and then something else happens that
-//! the short way through a script must leave to the long one: a key, a history, a lapse, a limit, a clock that jumps.
+//! the fast path of a script must leave to the general one: a key, a history, an expired lease, a limit, a clock that jumps.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -27,7 +27,7 @@ struct Plain {
     ids: Vec<JobId>,
     /// The numbers of the last calls of each of two instances.
     calls: [u64; 2],
-    /// A queue that has had groups, or a limit, is never short again, or not for a while. So most histories have none.
+    /// A queue that has had groups never takes the fast path again, nor does one with limits. So most histories have none.
     has_limits: bool,
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn history(seed: u64, steps: usize) -> Vec<Step> {
         calls: [0; 2],
         has_limits: seed.is_multiple_of(4),
     };
-    // Whoever calls for the first time is remembered by the long way, and a sweep says when the next one is due.
+    // The general path stores the first call of an instance, and a sweep says when the next one is due.
     let begin = [plain.settings(), plain.enqueue(), plain.reserve(1), plain.settle()];
     let rest = (0..steps).map(|_| plain.op());
     let ops: Vec<Op> = begin.into_iter().chain(rest).collect();

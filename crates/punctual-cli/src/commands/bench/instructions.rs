@@ -38,11 +38,11 @@ const LOOK: Duration = Duration::from_millis(20);
 const GUARD: &str = r#""$@" </dev/null & read -r _; kill -KILL $!; wait"#;
 /// Calls before the count begins.
 const WARM_UP: usize = 8;
-/// How many done jobs a queue keeps that is at this bound from the begin. Upkeep as a part of an ack lets 64 more be kept.
+/// The bound of done jobs in the row "retention at its bound". The queue is filled to it first.
 const BOUND: u64 = 1_024;
-/// So many of them are put there at once.
+/// Jobs per call while the queue is filled.
 const FILL: u64 = 128;
-/// The jobs that are counted there: two rounds of it.
+/// The jobs that are counted in that row: two sweeps, one after every 65 acks.
 const AT_BOUND: usize = 2 * 65;
 /// Groups over which jobs with a group are spread.
 const GROUPS: usize = 10;
@@ -51,13 +51,14 @@ const GROUPS: usize = 10;
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 The command starts a redis-server of its own under callgrind, and leaves --store alone. It needs redis-server and valgrind on \
-the path. Counts are thousands of instructions of the server for one job.
+the path. The table shows thousands of instructions of the server for one job, and JSON shows instructions.
 
 Examples:
   punctual bench instructions
   punctual bench instructions --jobs 20 -o json")]
 pub(crate) struct Sizes {
-    /// Number of jobs of each row, a tenth of it for payloads over 1 KiB, 20 to 10,000 (default: 100).
+    /// Number of jobs of each row, a tenth of it for payloads over 1 KiB, 20 to 10,000 (default: 100). Retention at its bound always
+    /// takes 130.
     #[arg(long, default_value_t = 100, hide_default_value = true, value_name = "N", value_parser = clap::value_parser!(u32).range(20..=10_000))]
     jobs: u32,
 }

@@ -64,7 +64,7 @@ const PICK: &str =
     concat!(include_str!("lua/verbs/reserve/pick.lua"), include_str!("lua/verbs/reserve/pick_groups.lua"));
 const NUMBERED_RESERVE: &str = include_str!("lua/verbs/reserve/numbered.lua");
 
-/// The parts before all others, which answer the plainest calls at a third of the cost, and leave the others to the rest of the script.
+/// The fast path: it comes first, answers calls with one plain job at about half the cost, and leaves others to the rest of the script.
 const FAST_ENQUEUE: [&str; 2] = [
     include_str!("lua/fast/enqueue.lua"),
     "do local answer = enqueue_one() if answer then return answer end end",
@@ -124,9 +124,9 @@ fn numbers() -> Vec<(&'static str, u64)> {
         ("GROUPS_EXTRA", limits::GROUPS_EXTRA as u64),
         ("GROUP_SERVICES_MAX", limits::GROUP_SERVICES_MAX as u64),
         ("HELD_FOR", ceil_ms(limits::HELD_FOR)),
-        ("KEEP_OVER_PART", limits::KEEP_OVER_PART),
-        ("KEEP_OVER_JOBS_MAX", limits::KEEP_OVER_JOBS_MAX),
-        ("KEEP_OVER_BYTES_MAX", limits::KEEP_OVER_BYTES_MAX),
+        ("KEEP_SLACK_DIVISOR", limits::KEEP_SLACK_DIVISOR),
+        ("KEEP_SLACK_JOBS_MAX", limits::KEEP_SLACK_JOBS_MAX),
+        ("KEEP_SLACK_BYTES_MAX", limits::KEEP_SLACK_BYTES_MAX),
         ("JUMP_PAUSE", ceil_ms(limits::JUMP_PAUSE)),
         ("ID_MEMORY", ceil_ms(limits::ID_MEMORY)),
         ("ID_MEMORY_MAX", limits::ID_MEMORY_MAX),
@@ -214,7 +214,7 @@ fn script(name: &'static str, parts: &[&str]) -> Script {
     made(name, &[&before[..], &RULES, &after, parts].concat())
 }
 
-/// Makes a script with a fast part before everything.
+/// Makes a script with a fast path before everything.
 fn fast_script(name: &'static str, fast: &[&str], parts: &[&str]) -> Script {
     let without = script(name, parts);
     #[allow(unused_mut, reason = "tests need the part alone, too")]

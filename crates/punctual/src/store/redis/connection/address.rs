@@ -41,7 +41,7 @@ pub(crate) struct Address {
     prefix: String,
     allows_eviction: bool,
     tls: Option<Files>,
-    /// Whether scripts run without their fast parts, so that a test can compare.
+    /// Whether scripts run without their fast path, so that a test can compare.
     #[cfg(feature = "testing")]
     pub(crate) is_without_fast: bool,
 }

@@ -8,7 +8,7 @@ pub(crate) struct Script {
     name: &'static str,
     text: String,
     sha: String,
-    /// The same without its fast part, if it has one.
+    /// The same without its fast path, if it has one.
     #[cfg(feature = "testing")]
     pub(super) without_fast: Option<Box<Self>>,
 }
@@ -27,7 +27,7 @@ impl Script {
         }
     }
 
-    /// Returns the same script without its fast part, which answers and leaves the same.
+    /// Returns the same script without its fast path, which answers and leaves the same.
     #[cfg(feature = "testing")]
     pub(crate) fn without_fast(&self) -> &Self {
         self.without_fast.as_deref().unwrap_or(self)

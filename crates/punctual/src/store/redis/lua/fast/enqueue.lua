@@ -1,8 +1,9 @@
--- The fast part of enqueue: one job of a queue that exists, without a unique key, a concurrency key, a group, an end of its time or
--- a derived id, by a caller that has called before. See ../verbs/enqueue.lua, whose arguments and answers it has.
--- Returns nil before its first write for any other call, which the rest of the script then answers. It leaves what the rest would,
--- byte by byte: a rule that changes there changes here.
--- Cost: O(log N), 11 commands.
+-- The fast path of enqueue: one plain job in a queue that exists. A plain job has no unique key, no concurrency key, no group, no
+-- expiry and no derived id. Its caller has called before. Arguments and answers are those of ../verbs/enqueue.lua.
+-- For any other call it returns nil before its first write, and the rest of the script answers: the general path. Both leave the
+-- same keys, byte by byte, so a rule that changes there changes here.
+-- Flags of a queue and lengths of rows: see queue() and read_shard() in ../base.lua.
+-- Cost: O(log N), 9 to 15 commands.
 local function enqueue_one()
     if #ARGV ~= 13 or ARGV[4] ~= 'o' or ARGV[7] ~= '' then return end
     local call, pack, unp, char, byte = redis.call, struct.pack, struct.unpack, string.char, string.byte
@@ -27,28 +28,30 @@ local function enqueue_one()
     -- A capped queue may be full.
     if version ~= tonumber(ARGV[9]) or 4 <= settings % 8 then return end
     if #row ~= 21 and #row ~= 39 then return end
-    local due, watch, spare = unp('>I7I7I7', row)
-    if due == 2 ^ 53 - 1 then return end -- AT_REST
+    local upkeep, watch, spare = unp('>I7I7I7', row)
+    if upkeep == 2 ^ 53 - 1 then return end -- AT_REST
     local key, number = ARGV[2] .. 'e', tonumber(ARGV[3])
+    -- A call that is no repetition, and not of a clock that went back: see put_call() in ../base.lua.
     local last = call('HGET', $CALLS, key)
     if not last or #last < 14 or number <= unp('>I8', last) or now < unp('>I6', last, 9) then return end
     if call('HEXISTS', $RECORDS, id) == 1 then return end
 
     local run_at = kind == 'a' and ms or math.min(now + ms, $INSTANT_MAX_MS)
     if run_at < now then run_at = now end
-    -- Whether processes that wait have to know of it: not if they wake before in any case. Else it has to be the first job.
+    -- Whether to notify waiting processes. A later job needs it only if it is the earliest, and nobody wakes before it. When that is
+    -- so in a queue with limits, only the general path knows.
     local is_news = run_at <= now or watch <= now or run_at < watch
     if now < run_at and is_news then
         if 64 <= settings or #row == 39 and now < unp('>I7', row, 22) then return end
-        local at = settings % 2 == 1 and $LEVELS or 0 -- nothing is due in a paused queue
-        while is_news and at < $LEVELS do
-            local first = call('ZRANGEBYLEX', $TIMELINE, '[' .. q .. char(at), '(' .. q .. char($LEVELS), 'LIMIT', 0, 1)[1]
+        local level_at = settings % 2 == 1 and $LEVELS or 0 -- nothing is due in a paused queue
+        while is_news and level_at < $LEVELS do
+            -- Within a level, members are sorted by time, so the first of each level is enough.
+            local first = call('ZRANGEBYLEX', $TIMELINE, '[' .. q .. char(level_at), '(' .. q .. char($LEVELS), 'LIMIT', 0, 1)[1]
             if not first then break end
             if #first < 10 then return end
             local first_at
-            at, first_at = unp('>BI6', first, 4)
-            -- One that is due is before all others, and the first of a level is before the others of it.
-            at, is_news = at + 1, run_at <= first_at
+            level_at, first_at = unp('>BI6', first, 4)
+            level_at, is_news = level_at + 1, run_at <= first_at
         end
     end
 
@@ -71,7 +74,7 @@ local function enqueue_one()
             call('ZADD', notification, 'LT', 0, 'r')
             return {'I' .. pack('>I6', run_at)}
         end
-        call('HSET', $SETTINGS, q .. 'w', pack('>I7I7I7', due, watch, spare) .. string.sub(row, 22))
+        call('HSET', $SETTINGS, q .. 'w', pack('>I7I7I7', upkeep, watch, spare) .. string.sub(row, 22))
     end
     return {'I' .. pack('>I6', run_at)}
 end

@@ -1,9 +1,11 @@
--- The fast part of reserve and settle: at most one bare ack, then a reserve in the queue of it that has one job to give, or none. The
--- queue has no limits, and neither job has a key, a group, a history or an end of its time. The leases of the queue stand, and no
--- upkeep is due. See ../verbs/settle.lua and ../verbs/reserve/numbered.lua, whose arguments and answers it has.
+-- The fast path of reserve and settle: at most one bare ack, then a reserve of at most one job in the same queue. The queue has no
+-- limits, no lease in it has expired, and no upkeep is due. The end of the acked job frees no key, and it has no history. The reserved
+-- job has no key, no group, no history and no expiry. Arguments and answers are those of ../verbs/settle.lua and
+-- ../verbs/reserve/numbered.lua. A share matters only beside other queues, and company only to a job with a history.
 -- `acks`: 1, or 0; `from`: where the arguments of the reserve begin.
--- Returns nil before its first write for any other call, which the rest of the script then answers. It leaves what the rest would,
--- byte by byte: a rule that changes there changes here.
+-- For any other call it returns nil before its first write, and the rest of the script answers: the general path. Both leave the
+-- same keys, byte by byte, so a rule that changes there changes here.
+-- Flags of a queue and lengths of rows: see queue() and read_shard() in ../base.lua; of runs and records: ../state/codec.lua.
 -- Cost: O(log N), some 20 commands.
 local function reserve_one(acks, from)
     if #ARGV ~= from + 9 then return end
@@ -19,11 +21,11 @@ local function reserve_one(acks, from)
     local seen, grace, fence, wide, epoch, format = unp('>I7I7I7I7I4I2', turn)
     if format ~= $FORMAT or now < grace or wide <= now then return end
     if 0 < seen and seen - 1 + $LEASE_DEFAULT + $JUMP_PAUSE < now then return end
-    -- The run of an ack. A key, a group or a history is seen here.
-    local acked, ended = ARGV[3], nil
+    -- The run of the acked job. Its flags show a key, a group or a history. Any verdict but a bare ack is longer than a fence.
+    local acked, acked_run = ARGV[3], nil
     if acks == 1 then
-        ended = call('HGET', $RUNS, acked)
-        if not ended or #ended < 32 or sub(ended, 1, 8) ~= ARGV[4] or 1 < byte(ended, 18) then return end
+        acked_run = call('HGET', $RUNS, acked)
+        if not acked_run or #acked_run < 32 or sub(acked_run, 1, 8) ~= ARGV[4] or 1 < byte(acked_run, 18) then return end
     end
     -- The queue: neither paused nor last in, first out; no limits, no groups.
     local q = call('HGET', $QUEUES, ARGV[from + 6])
@@ -35,7 +37,7 @@ local function reserve_one(acks, from)
     if 64 <= settings or 0 < settings % 4 or #row ~= 21 and #row ~= 39 then return end
     local upkeep, watch, spare = unp('>I7I7I7', row)
     if upkeep <= now or #row == 39 and now < unp('>I7', row, 22) then return end
-    -- The call.
+    -- A call that is no repetition, and not of a clock that went back: see put_call() in ../base.lua.
     local key, number = ARGV[from] .. 'r', tonumber(ARGV[from + 1])
     local last = call('HGET', $CALLS, key)
     if not last or #last < 14 or number <= unp('>I8', last) or now < unp('>I6', last, 9) then return end
@@ -46,13 +48,15 @@ local function reserve_one(acks, from)
     local place, bytes, counters = nil, nil, nil
     local keeps = settings % 16 < 8
     if acks == 1 then
-        place, bytes = sub(ended, 9, 17), unp('>I4', ended, 19)
+        place, bytes = sub(acked_run, 9, 17), unp('>I4', acked_run, 19)
+        -- Without bytes, counters stay as they are.
         if sub(place, 1, 3) ~= q or bytes == 0 then return end
         if keeps then
             local age = unp('>I7', stored, 24)
             if age == $OPEN then age = $KEEP_SHORT_AGE end
             if now + age < upkeep or $END_BYTES < bytes then return end
             counters = call('HMGET', $COUNTERS, q .. 'b', q .. char($DONE), q .. 'e')
+            -- The second is that of kept bytes, of which there may be none yet.
             for i = 1, 3 do counters[i] = tonumber(counters[i] or i == 2 and 0) end
             if not (counters[1] and counters[2] and counters[3]) or counters[3] < 1 then return end
         elseif math.floor(byte(acked, 7) / 16) == $DERIVED then
@@ -67,8 +71,8 @@ local function reserve_one(acks, from)
     if first and #first < 9 then return end
     local till = first and unp('>I6', first, 4) or $NEVER
     if till <= now then return end
-    -- The job, and when there will be one after it. One that is due is before all others, the first of a level is before the others of
-    -- it, and lower levels come first.
+    -- The job, and when the next one is due. Lower levels come first. Within a level, members are sorted by time, so the first of each
+    -- level is enough.
     local member, due, level = nil, $NEVER, 0
     while level < $LEVELS do
         local some = call('ZRANGEBYLEX', $TIMELINE, '[' .. q .. char(level), '(' .. q .. char($LEVELS), 'LIMIT', 0, member and 1 or 2)
@@ -108,13 +112,13 @@ local function reserve_one(acks, from)
         run = pack('>I8c3I6BI4I6I4', fence, q, ends, 0, #rec - skip, now, lasts) .. ARGV[from + 4]
     end
 
-    -- Nothing is left to the rest of the script from here on. The first write lets a full server go on.
+    -- From here on, nothing is left to the general path. The first write lets a full server go on: see drains() in ../base.lua.
+    local function text(n) return string.format('%.0f', n) end
     local time = pack('>I6', now)
     if acks == 1 then
         call('HDEL', $RUNS, acked)
         call('ZREM', $LEASES, place .. acked)
         if keeps then
-            local function text(n) return string.format('%.0f', n) end
             call('HSET', $HISTORIES, acked, char(1 + 32, $DONE) .. time)
             call('ZADD', $ENDED_JOBS, '0', q .. char($DONE) .. time .. acked .. pack('>I4', bytes))
             call('HSET', $COUNTERS, q .. 'b', text(counters[1] - bytes), q .. char($DONE), text(counters[2] + bytes), q .. 'e', text(counters[3] - 1))
@@ -135,8 +139,7 @@ local function reserve_one(acks, from)
     call('HSET', $CALLS, key, pack('>I8', number) .. time .. given)
     call('HSET', $STATE, 'turn', pack('>I7I7I7I7I4I2', now + 1, grace, fence, wide, epoch, format))
 
-    -- Who wakes for the queue.
-    local function text(n) return string.format('%.0f', n) end
+    -- Which process wakes for the queue next.
     local notification, held, is_hinted = KEYS[$NOTIFICATIONS], ARGV[from + 9], now < spare
     if is_hinted then spare = 0 end
     local at = math.min(due, till)

@@ -22,8 +22,8 @@ end
 -- Returns the bounds of jobs and bytes that a sweep as a part of another call waits for. When they are exceeded, it removes down to
 -- those of the settings.
 local function with_slack(keep)
-    return keep[2] + min(math.floor(keep[2] / $KEEP_OVER_PART), $KEEP_OVER_JOBS_MAX),
-        keep[3] + min(math.floor(keep[3] / $KEEP_OVER_PART), $KEEP_OVER_BYTES_MAX)
+    return keep[2] + min(math.floor(keep[2] / $KEEP_SLACK_DIVISOR), $KEEP_SLACK_JOBS_MAX),
+        keep[3] + min(math.floor(keep[3] / $KEEP_SLACK_DIVISOR), $KEEP_SLACK_BYTES_MAX)
 end
 -- Removes ended jobs past a bound, oldest end first. `slice`: see sweep().
 local function retire(q, state, slice, limit)
