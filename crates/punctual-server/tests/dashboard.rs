@@ -203,6 +203,7 @@ async fn failures_are_grouped_by_what_their_errors_have_in_common() {
     let site = Site::new(&t.client, DashboardOptions::default());
     let text = unescape(&site.get("/failures").await.text);
     assert!(text.contains("no user … after # s") && text.contains("1 group of 5 jobs"), "{text}");
+    assert!(text.contains("Searched for dead and retrying jobs among 5."), "{text}");
     let link = links(&text).into_iter().find(|link| link.contains("state%3Adead%2Cretrying")).unwrap();
     let listed = site.get(&link).await.text;
     assert_eq!(tags(&listed).iter().filter(|tag| tag.attribute("name") == Some("job")).count(), 5, "{link}");

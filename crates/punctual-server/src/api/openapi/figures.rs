@@ -62,7 +62,7 @@ fn failures() -> Value {
             ("groups", list(&group, "At most 100 groups, those with most jobs first.")),
             ("found", whole("The number of all groups.")),
             ("jobs", whole("The failed jobs that were found.")),
-            ("searched", whole("The jobs that were read.")),
+            ("searched", whole("The jobs that were read, for dead and then for retrying ones.")),
             ("total", whole("The jobs in the store.")),
             (
                 "complete",
