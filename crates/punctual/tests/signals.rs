@@ -120,6 +120,40 @@ async fn works_and_listens() {
     println!("\nheard");
 }
 
+/// Works until a signal.
+#[tokio::test]
+#[ignore = "another test runs it as a process of its own"]
+async fn works() {
+    let client = Client::connect("memory:").await.unwrap();
+    Worker::new(&client).handle(async |_: Work, _: Ctx| ()).run().await.unwrap();
+}
+
+/// Waits until a process catches a signal, as Linux tells it.
+#[cfg(target_os = "linux")]
+fn until_caught(child: &std::process::Child, signal: rustix::process::Signal) {
+    loop {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        if u64::from_str_radix(mask.trim(), 16).unwrap() >> (signal.as_raw() - 1) & 1 == 1 {
+            return;
+        }
+    }
+}
+
+/// A process that is told to end as soon as it listens for it: its worker drains, and it ends with success.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_signal_during_the_start_of_a_worker_drains_it() {
+    use rustix::process::{Pid, Signal, kill_process};
+
+    for _ in 0..30 {
+        let (mut child, lines) = child("works");
+        until_caught(&child, Signal::TERM);
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        assert_eq!(end(&mut child), Some(0), "{:?}", lines.collect::<Vec<_>>());
+    }
+}
+
 /// A program that still cleans up can be ended by Ctrl-C.
 #[test]
 #[cfg(target_os = "linux")]

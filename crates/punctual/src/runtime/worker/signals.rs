@@ -40,9 +40,10 @@ impl Drop for Listening {
 pub(super) async fn listen(shutdown: &Shutdown) -> Result<Listening> {
     static STARTED: OnceCell<()> = OnceCell::const_new();
     static LAST: AtomicU64 = AtomicU64::new(0);
-    STARTED.get_or_try_init(start).await?;
+    // Entered first: a signal that comes as soon as the thread listens is for this worker.
     let listening = Listening(LAST.fetch_add(1, Ordering::Relaxed));
     workers().insert(listening.0, shutdown.clone());
+    STARTED.get_or_try_init(start).await?;
     Ok(listening)
 }
 
