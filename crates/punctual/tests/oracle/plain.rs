@@ -43,8 +43,22 @@ pub(crate) fn history(seed: u64, steps: usize) -> Vec<Step> {
     };
     // The general path stores the first call of an instance, and a sweep says when the next one is due.
     let begin = [plain.settings(), plain.enqueue(), plain.reserve(1), plain.settle()];
+    // A queue that keeps nothing and holds nothing is at rest after a sweep.
+    let rests = seed % 4 == 1;
+    let keeps_nothing = || Box::new(QueueSettings { done: Keep::NOTHING, ..QueueSettings::default() });
+    let emptied = [
+        Op::Queue(QUEUE.to_owned(), QueueOp::Set(keeps_nothing())),
+        Op::Queue(QUEUE.to_owned(), QueueOp::Purge(100)),
+        Op::Clock(3_600_000),
+        plain.reserve(3),
+        Op::Settle((0..3).map(|n| (Pick::Newest(n), Verdict::Ack)).collect(), None),
+        Op::Sweep(1_000),
+    ];
+    if rests {
+        plain.now_ms += 3_600_000;
+    }
     let rest = (0..steps).map(|_| plain.op());
-    let ops: Vec<Op> = begin.into_iter().chain(rest).collect();
+    let ops: Vec<Op> = begin.into_iter().chain(emptied.into_iter().filter(|_| rests)).chain(rest).collect();
     ops.into_iter().map(|op| Step { handle: usize::from(plain.one_in(4)), op }).collect()
 }
 
@@ -104,7 +118,7 @@ impl Plain {
     fn job(&mut self) -> NewJob {
         let id = match self.rng.u32(..20) {
             0 => self.old_id(),
-            1 => JobId::derived(QUEUE, None, ["k0", "k1"][self.rng.usize(..2)]),
+            1..4 => JobId::derived(QUEUE, None, ["k0", "k1", "k2", "k3"][self.rng.usize(..4)]),
             _ => self.new_id(),
         };
         let bytes = [0, 1, 4, 4, 30, 5_000][self.rng.usize(..6)];
@@ -123,6 +137,7 @@ impl Plain {
             11 if self.has_limits => job.group = Some("g".to_owned()),
             12 => job.concurrency = Some(Concurrency { key: "c".to_owned(), limit: 1 }),
             13 => job.unique = Some(Unique::key("u")),
+            16 => job.unique = Some(Unique::key("w").window(later)),
             14 => OTHER.clone_into(&mut job.queue),
             15 => job.headers = BTreeMap::from([("trace".to_owned(), "1".to_owned())]),
             _ => {}
@@ -154,7 +169,12 @@ impl Plain {
             worker: "w".to_owned(),
             queues: vec![QueueRequest { queue: queue.to_owned(), share, at_most }],
             n,
-            lease: self.one_in(4).then(|| Duration::from_millis(self.rng.u64(1_000..9_000))),
+            // A long lease goes on while the clock jumps.
+            lease: match self.rng.u32(..8) {
+                0 => Some(Duration::from_mins(10)),
+                1 | 2 => Some(Duration::from_millis(self.rng.u64(1_000..9_000))),
+                _ => None,
+            },
             company: self.one_in(9),
         }
     }
@@ -221,6 +241,7 @@ impl Plain {
             1 => settings.order = Order::Lifo,
             2 => settings.max_jobs = Some(2),
             3 => settings.concurrency = Some(2),
+            6 => settings.defaults.priority = Some(Priority::High),
             5 => settings.defaults.lease = Some(Duration::from_secs(3)),
             4 => settings.rate = Some(Rate { max: 2, period_ms: 3_000, burst: 1 }),
             _ => {}
