@@ -340,6 +340,7 @@ conformance!(
         a_bound_that_is_exceeded_by_a_sixteenth_is_met_again,
         a_bound_of_bytes_that_is_exceeded_by_a_sixteenth_is_met_again,
         a_large_bound_is_exceeded_by_few_jobs,
+        a_large_bound_of_bytes_is_exceeded_by_few_bytes,
         a_reserve_removes_a_done_job_past_its_age,
         a_reserve_removes_a_cancelled_job_past_its_age,
         a_reserve_ends_what_is_past_its_expiry,

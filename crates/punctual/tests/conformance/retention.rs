@@ -289,6 +289,16 @@ pub(crate) async fn a_large_bound_is_exceeded_by_few_jobs(t: Fixture) {
     assert_eq!(t.counts().await.done, 1_600);
 }
 
+/// S17: at most 256 KiB more than the bound.
+pub(crate) async fn a_large_bound_of_bytes_is_exceeded_by_few_bytes(t: Fixture) {
+    const BYTES: usize = 256 << 10;
+    t.set(|queue| queue.done.bytes = 32 * BYTES as u64).await;
+    end_jobs(&t, &[BYTES; 33]).await;
+    assert_eq!(t.counts().await.done, 33);
+    end_jobs(&t, &[1]).await;
+    assert_eq!(t.counts().await.done, 32);
+}
+
 /// S13, S17: the first reserve past its age removes a job that was acked, without a sweep.
 pub(crate) async fn a_reserve_removes_a_done_job_past_its_age(t: Fixture) {
     let run = t.run().await;

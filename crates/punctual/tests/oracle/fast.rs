@@ -21,7 +21,7 @@ use punctual::{
 use redis::Connection;
 
 use crate::{
-    generate, memory, plain,
+    apart, generate, memory, plain,
     server::Server,
     side::{Opener, Side, difference},
     some_cases, turn,
@@ -70,19 +70,13 @@ impl Looked {
         let (url, clock, handles) =
             (self.url.clone(), Clock::Manual(clock.clone()), Arc::clone(&self.handles));
         Box::new(move || {
-            let (url, clock) = (url.clone(), clock.clone());
-            // A runtime within a runtime needs a thread of its own.
-            let open = move || {
-                let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-                runtime.block_on(async {
-                    if is_fast {
-                        RedisStore::open(&url, clock).await
-                    } else {
-                        RedisStore::open_without_fast(&url, clock).await
-                    }
-                })
+            let clock = clock.clone();
+            let store = if is_fast {
+                apart(RedisStore::open(&url, clock))
+            } else {
+                apart(RedisStore::open_without_fast(&url, clock))
             };
-            let store = Arc::new(std::thread::spawn(open).join().unwrap().unwrap());
+            let store = Arc::new(store.unwrap());
             handles.lock().unwrap().push(Arc::downgrade(&store));
             store
         })

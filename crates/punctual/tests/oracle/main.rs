@@ -105,18 +105,21 @@ fn sqlite(clock: &ManualClock) -> Opener {
     Box::new(move || Arc::new(SqliteStore::open(folder.path().join("jobs.db"), options.clone()).unwrap()))
 }
 
+/// Waits for a future within a runtime, which needs a thread and a runtime of its own.
+#[cfg(any(feature = "redis", feature = "http"))]
+fn apart<T: Send>(future: impl Future<Output = T> + Send) -> T {
+    let wait =
+        || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future);
+    std::thread::scope(|scope| scope.spawn(wait).join().unwrap())
+}
+
 /// A part of a real server; every handle is a connection of its own. Each thread has its server, which is busy for most of
 /// a history.
 #[cfg(feature = "redis")]
 fn redis(clock: &ManualClock) -> Opener {
     thread_local!(static SERVER: server::Server = server::Server::admitting());
     let (url, clock) = (SERVER.with(server::Server::url), clock.clone());
-    Box::new(move || {
-        let open = RedisStore::open(&url, Clock::Manual(clock.clone()));
-        // A runtime within a runtime needs a thread of its own.
-        let open = || tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(open);
-        Arc::new(std::thread::scope(|scope| scope.spawn(open).join().unwrap()).unwrap())
-    })
+    Box::new(move || Arc::new(apart(RedisStore::open(&url, Clock::Manual(clock.clone()))).unwrap()))
 }
 
 /// A server in front of the model, with a thread of its own; every handle has connections of its own.
@@ -141,11 +144,7 @@ fn http(clock: &ManualClock) -> Opener {
     });
     Box::new(move || {
         let _ends_with_its_opener = &end;
-        let open = HttpStore::open(&url);
-        // A runtime within a runtime needs a thread of its own.
-        let open =
-            || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(open);
-        Arc::new(std::thread::scope(|scope| scope.spawn(open).join().unwrap()).unwrap())
+        Arc::new(apart(HttpStore::open(&url)).unwrap())
     })
 }
 

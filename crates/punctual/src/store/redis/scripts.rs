@@ -50,6 +50,9 @@ const ENDS_MAX: u64 = 64;
 /// The bytes of a payload for which such a sweep leaves room. Larger ones lead to a sweep earlier.
 const END_BYTES: u64 = 4 << 10;
 
+/// When upkeep is due for a queue that holds nothing, in ms: never, and the largest number that scripts count exactly.
+const AT_REST: u64 = (1 << 53) - 1;
+
 /// The index of the common key with the records.
 pub(super) const RECORDS: usize = 0;
 /// The index of the common key with the state of the shard.
@@ -106,6 +109,7 @@ fn numbers() -> Vec<(&'static str, u64)> {
         ("DERIVED", DERIVED_VERSION as u64),
         ("LEVELS", Priority::ALL.len() as u64),
         ("NEVER", NEVER),
+        ("AT_REST", AT_REST),
         ("OPEN", OPEN),
         ("READ_AT_ONCE", READ_AT_ONCE),
         ("SPARE", ceil_ms(SPARE)),

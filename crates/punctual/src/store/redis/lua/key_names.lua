@@ -74,7 +74,7 @@ local LAST = string.rep('\255', 65) -- after all members of t and l, see put_cal
 -- Sorts after everything that follows a prefix, for example an id or a digest, whose bytes can have any value.
 local BEHIND = string.rep('\255', 17)
 local NEVER = $NEVER -- the time of what will not come
-local AT_REST = 2 ^ 53 - 1 -- when upkeep is due for a queue that holds nothing
+local AT_REST = $AT_REST -- when upkeep is due for a queue that holds nothing
 -- Stands for a setting that nobody chose. Each reader uses the default of its own version.
 local OPEN = $OPEN
 -- A name after a $ is a constant of the Rust code; see constants() in scripts.rs. Times are in ms.

@@ -29,7 +29,7 @@ local function enqueue_one()
     if version ~= tonumber(ARGV[9]) or 4 <= settings % 8 then return end
     if #row ~= 21 and #row ~= 39 then return end
     local upkeep, watch, spare = unp('>I7I7I7', row)
-    if upkeep == 2 ^ 53 - 1 then return end -- AT_REST
+    if upkeep == $AT_REST then return end
     local key, number = ARGV[2] .. 'e', tonumber(ARGV[3])
     -- A call that is no repetition, and not of a clock that went back: see put_call() in ../base.lua.
     local last = call('HGET', $CALLS, key)
