@@ -20,6 +20,8 @@ use crate::{
 const QUEUE: &str = "plain";
 const OTHER: &str = "other";
 
+const DAY_MS: u64 = 86_400_000;
+
 struct Plain {
     rng: Rng,
     maker: IdMaker,
@@ -43,28 +45,63 @@ pub(crate) fn history(seed: u64, steps: usize) -> Vec<Step> {
     };
     // The general path stores the first call of an instance, and a sweep says when the next one is due.
     let begin = [plain.settings(), plain.enqueue(), plain.reserve(1), plain.settle()];
-    // A queue that keeps nothing and holds nothing is at rest after a sweep.
-    let rests = seed % 4 == 1;
-    let keeps_nothing = || Box::new(QueueSettings { done: Keep::NOTHING, ..QueueSettings::default() });
-    let emptied = [
-        Op::Queue(QUEUE.to_owned(), QueueOp::Set(keeps_nothing())),
-        Op::Queue(QUEUE.to_owned(), QueueOp::Purge(100)),
-        Op::Clock(3_600_000),
-        plain.reserve(3),
-        Op::Settle((0..3).map(|n| (Pick::Newest(n), Verdict::Ack)).collect(), None),
-        Op::Sweep(1_000),
-    ];
-    if rests {
-        plain.now_ms += 3_600_000;
-    }
+    let after = match seed % 4 {
+        1 => plain.rest(),
+        3 => plain.jump(),
+        _ => Vec::new(),
+    };
     let rest = (0..steps).map(|_| plain.op());
-    let ops: Vec<Op> = begin.into_iter().chain(emptied.into_iter().filter(|_| rests)).chain(rest).collect();
+    let ops: Vec<Op> = begin.into_iter().chain(after).chain(rest).collect();
     ops.into_iter().map(|op| Step { handle: usize::from(plain.one_in(4)), op }).collect()
 }
 
 impl Plain {
     fn one_in(&mut self, n: u32) -> bool {
         self.rng.u32(..n) == 0
+    }
+
+    /// A queue that keeps nothing and holds nothing is at rest after a sweep. Then a job comes.
+    fn rest(&mut self) -> Vec<Op> {
+        let keeps_nothing = QueueSettings {
+            done: Keep::NOTHING,
+            cancelled: Keep::NOTHING,
+            dead: Keep::NOTHING,
+            ..QueueSettings::default()
+        };
+        self.now_ms += 2 * DAY_MS + 6_000;
+        let emptied = vec![
+            Op::Queue(QUEUE.to_owned(), QueueOp::Set(Box::new(keeps_nothing))),
+            // A lease that expired is taken back after the pause of this jump.
+            Op::Clock(DAY_MS.cast_signed()),
+            self.reserve(1),
+            Op::Clock(6_000),
+            self.reserve(1),
+            Op::Settle((0..2).map(|n| (Pick::Newest(n), Verdict::Ack)).collect(), None),
+            Op::Queue(QUEUE.to_owned(), QueueOp::Purge(100)),
+            // Ids of jobs that nothing keeps are remembered for a day.
+            Op::Clock(DAY_MS.cast_signed()),
+            // The store forgets a caller that is silent for a day. This one calls for another queue.
+            self.enqueue_plain(OTHER),
+            Op::Sweep(1_000),
+        ];
+        emptied.into_iter().chain([self.enqueue_plain(QUEUE), self.enqueue()]).collect()
+    }
+
+    /// The clock jumps while a lease goes on. In the pause that follows, it goes back beyond the jump.
+    fn jump(&mut self) -> Vec<Op> {
+        let long = |plain: &mut Self, instance: usize| {
+            let queues = vec![QueueRequest { queue: QUEUE.to_owned(), share: 1, at_most: 1 }];
+            let call = plain.next_call(instance);
+            let lease = Some(Duration::from_mins(10));
+            Op::Reserve(Reserve { call, worker: "w".to_owned(), queues, n: 1, lease, company: false })
+        };
+        let mut ops = Vec::new();
+        for _ in 0..3 {
+            ops.extend([self.enqueue(), self.enqueue(), long(self, 0), long(self, 1)]);
+            ops.extend([Op::Clock(60_000), long(self, 0), Op::Clock(-8_000), long(self, 1)]);
+            self.now_ms += 52_000;
+        }
+        ops
     }
 
     fn op(&mut self) -> Op {
@@ -109,10 +146,15 @@ impl Plain {
 
     fn call(&mut self) -> CallId {
         let i = usize::from(self.one_in(5));
-        if !self.one_in(15) {
-            self.calls[i] += 1;
+        if self.one_in(15) {
+            return CallId { instance: 5 + i as u64, number: self.calls[i].max(1) };
         }
-        CallId { instance: 5 + i as u64, number: self.calls[i].max(1) }
+        self.next_call(i)
+    }
+
+    fn next_call(&mut self, i: usize) -> CallId {
+        self.calls[i] += 1;
+        CallId { instance: 5 + i as u64, number: self.calls[i] }
     }
 
     fn job(&mut self) -> NewJob {
@@ -148,6 +190,11 @@ impl Plain {
     fn enqueue(&mut self) -> Op {
         let job = self.job();
         Op::Enqueue(self.call(), vec![job])
+    }
+
+    fn enqueue_plain(&mut self, queue: &str) -> Op {
+        let job = NewJob::new(self.new_id(), "k", queue, Payload::json(b"1".to_vec()));
+        Op::Enqueue(self.next_call(0), vec![job])
     }
 
     fn enqueue_many(&mut self) -> Op {
@@ -211,7 +258,7 @@ impl Plain {
         let by = match self.rng.u32(..150) {
             0 => 20_000,
             1 => 200_000,
-            2 => 2 * 86_400_000,
+            2 => 2 * DAY_MS.cast_signed(),
             3 => -1_500,
             4 => -40,
             _ => self.rng.i64(0..1_200),
