@@ -397,6 +397,8 @@ impl Generator {
             0 | 1 => 600 * 1024,
             2 => 1024 * 1024 + 1,
             3..30 => 0,
+            // On Redis, longer payloads than 1 KiB are stored apart.
+            30..50 => self.rng.usize(1_000..1_050),
             _ => self.rng.usize(1..24),
         };
         let byte = self.rng.u8(..);

@@ -163,7 +163,7 @@ impl Plain {
             1..4 => JobId::derived(QUEUE, None, ["k0", "k1", "k2", "k3"][self.rng.usize(..4)]),
             _ => self.new_id(),
         };
-        let bytes = [0, 1, 4, 4, 30, 5_000][self.rng.usize(..6)];
+        let bytes = [0, 1, 4, 30, 1_024, 1_025, 5_000][self.rng.usize(..7)];
         let mut job = NewJob::new(id, "k", QUEUE, Payload::json(vec![b'1'; bytes]));
         let later = Duration::from_millis(self.rng.u64(..6_000));
         match self.rng.u32(..30) {

@@ -1,7 +1,7 @@
 //! S13: no script goes through all queues of a store, nor reads more than about a mebibyte of records. A call that has more to
 //! do takes several, and answers as one would.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use punctual::{
     Client, ErrorKind, NewJob, Payload, State, Timestamp, When,
@@ -21,10 +21,10 @@ const SLICE: u64 = 256;
 const QUEUES: u64 = 3_000;
 /// Counters of one queue that the server looks up in sorted sets.
 const LOOKS: u64 = 10;
-/// Large jobs, and their bytes; six of them are more than a mebibyte.
-const LARGE: usize = 50;
-const LARGE_BYTES: usize = 200_000;
-const LARGE_PER_SCRIPT: usize = 6;
+/// Jobs with large headers, and their bytes; so many are more than a mebibyte.
+const LARGE: usize = 400;
+const LARGE_BYTES: usize = 8_000;
+const LARGE_PER_SCRIPT: usize = 130;
 const EXPIRY: Duration = Duration::from_secs(1);
 
 fn start() -> ManualClock {
@@ -68,11 +68,15 @@ impl Measured {
 
     /// Large jobs that wait.
     async fn push_large(&self, expires_at: Option<When>) -> Vec<Target> {
-        let payload = || Payload::json(vec![b'1'; LARGE_BYTES]);
-        let job = || NewJob { expires_at, ..NewJob::new(self.client.make_id(), "k", "mail", payload()) };
+        let headers = BTreeMap::from([("h".to_owned(), "1".repeat(LARGE_BYTES))]);
+        let job = || NewJob {
+            expires_at,
+            headers: headers.clone(),
+            ..NewJob::new(self.client.make_id(), "k", "mail", Payload::json("1"))
+        };
         let jobs: Vec<NewJob> = (0..LARGE).map(|_| job()).collect();
         let targets = jobs.iter().map(|job| job.id.into()).collect();
-        for (number, jobs) in (1..).zip(jobs.chunks(5)) {
+        for (number, jobs) in (1..).zip(jobs.chunks(100)) {
             let answers = self.store.enqueue(CallId { instance: 7, number }, jobs).await.unwrap();
             assert!(answers.iter().all(punctual::store::Enqueued::is_new));
         }
@@ -327,6 +331,52 @@ async fn large_jobs_are_purged_swept_and_audited_some_per_script() {
     assert_eq!((expired, removed, forgotten, more), (LARGE as u64, 0, 0, false));
     assert_eq!(scripts, LARGE.div_ceil(LARGE_PER_SCRIPT) as u64);
     assert_eq!(of.store.count(None).await.unwrap().cancelled, LARGE as u64);
+}
+
+/// Long payloads are not read, but to free their memory takes time, too.
+#[tokio::test]
+async fn long_payloads_are_removed_some_per_script() {
+    const MEBIBYTE: usize = 1 << 20;
+    let of = Measured::new().await;
+    let mut number = 0;
+    let mut push = async || -> Vec<Target> {
+        let mut all = Vec::new();
+        for _ in 0..40 {
+            number += 1;
+            let payload = Payload::json(vec![b'1'; MEBIBYTE]);
+            let job = NewJob::new(of.client.make_id(), "k", "mail", payload);
+            all.push(job.id.into());
+            of.store.enqueue(CallId { instance: 7, number }, &[job]).await.unwrap();
+        }
+        all
+    };
+    push().await;
+    let (reply, scripts) = of.scripts(of.store.queue("mail", &QueueOp::Purge(1_000))).await;
+    assert_eq!((reply, scripts), (QueueReply::Purged { deleted: 40, more: false }, 3));
+
+    let all = push().await;
+    of.store.act(&all, &Action::Cancel { reason: None }).await.unwrap();
+    of.clock.advance(Duration::from_hours(24 * 400));
+    let (swept, scripts) = of.scripts(of.store.sweep(1_000)).await;
+    assert_eq!((swept.removed, swept.more, scripts), (40, false, 3));
+
+    push().await;
+    of.client
+        .queue("mail")
+        .set(QueueSettings { done: Keep::NOTHING, ..QueueSettings::default() })
+        .await
+        .unwrap();
+    let mut leases = Vec::new();
+    for number in 1..=40 {
+        leases.extend(of.store.reserve(&reserve(number, 50)).await.unwrap().jobs.iter().map(|run| run.lease));
+    }
+    let acks: Vec<_> = leases.into_iter().map(|lease| Settlement { lease, verdict: Verdict::Ack }).collect();
+    // The server does not know this script yet.
+    of.store.settle(&acks[..1], None).await.unwrap();
+    let (settled, scripts) = of.scripts(of.store.settle(&acks[1..], None)).await;
+    assert_eq!((settled.0.len(), scripts), (39, 2));
+    assert_eq!(of.server.say(&["EXISTS", &super::key(&of.url, "b")]), "0");
+    assert_eq!(of.store.count(None).await.unwrap().total(), 0);
 }
 
 /// S17: an ack of a job that is kept needs a sweep only if a bound could be exceeded by more than a sixteenth of it. Then the bound is

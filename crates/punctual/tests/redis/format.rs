@@ -28,7 +28,7 @@ fn edit_turn(server: &Server, url: &str, edit: &str) {
 }
 
 /// A newer process has upgraded the store.
-const NEWER: &str = "redis.call('HSET', KEYS[1], 'turn', string.sub(row, 1, 32) .. '\\0\\4')";
+const NEWER: &str = "redis.call('HSET', KEYS[1], 'turn', string.sub(row, 1, 32) .. '\\0\\5')";
 /// It was made before formats had numbers.
 const OLDER: &str = "redis.call('HSET', KEYS[1], 'turn', string.sub(row, 1, 32))";
 /// And nobody has reserved from it yet.
@@ -39,7 +39,7 @@ async fn a_process_that_meets_another_format_changes_nothing() {
     let server = Server::start(&[]);
     let (newer, older) = (ErrorKind::Outdated, ErrorKind::Unsupported);
     for (edit, format, kind) in
-        [(NEWER, "format 4", newer), (OLDER, "format 0", older), (UNTOUCHED, "format 0", older)]
+        [(NEWER, "format 5", newer), (OLDER, "format 0", older), (UNTOUCHED, "format 0", older)]
     {
         let url = server.url();
         let store = open(&url).await;

@@ -28,6 +28,7 @@ mod memory;
 mod network;
 mod notification;
 mod opening;
+mod payload;
 mod refusal;
 mod registration;
 mod scratch;

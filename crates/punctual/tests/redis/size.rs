@@ -1,9 +1,6 @@
 //! S13: what a verb costs does not grow with what it does not hand out. Costs are commands that the server runs, in scripts and
 //! beside them, and bytes that it sends: counts, which no machine changes.
-//!
-//! Not bounded yet, and so not in the table: how many bytes a script reads. A reserve or take reads the records of up to 64
-//! candidates to hand out a mebibyte, and a verdict other than an ack reads the record with its payload, since record and payload
-//! are one value. Settings are read as a whole, with the JSON that only callers need. No counter of the server shows either.
+//! Which payloads scripts read is in payload.rs: no counter of the server shows that.
 
 use punctual::{
     Client, JobId, NewJob, Payload, Unique,

@@ -14,8 +14,8 @@ use crate::{
 
 /// The keys that are walked, in order. Places come before records, because the queue of a partially written record
 /// may be known only from its place. Counters come last, because they follow from the others.
-const WALKS: [&str; 18] =
-    ["t", "l", "e", "j", "x", "r", "o", "u", "v", "m", "k", "p", "d", "f", "g", "y", "h", "c"];
+const WALKS: [&str; 19] =
+    ["t", "l", "e", "j", "b", "x", "r", "o", "u", "v", "m", "k", "p", "d", "f", "g", "y", "h", "c"];
 
 /// Checks a slice of one shard; also returns the jobs whose records were read.
 pub(super) async fn audit(shard: &Shard, audit: Audit) -> Result<(Audited, Vec<JobId>)> {

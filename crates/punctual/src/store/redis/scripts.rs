@@ -30,8 +30,10 @@ use crate::{
 };
 
 /// The keys that every script names, in the order of `lua/key_names.lua`.
-pub(super) const COMMON_KEYS: [&str; 21] =
-    ["j", "x", "t", "o", "r", "l", "e", "u", "v", "k", "m", "p", "a", "s", "q", "i", "n", "c", "g", "h", "y"];
+pub(super) const COMMON_KEYS: [&str; 22] = [
+    "j", "x", "t", "o", "r", "l", "e", "u", "v", "k", "m", "p", "a", "s", "q", "i", "n", "c", "g", "h", "y",
+    "b",
+];
 
 /// The keys of the documents, only in shard 0, after the common keys.
 pub(super) const DOC_KEYS: [&str; 2] = ["d", "f"];
@@ -39,9 +41,16 @@ pub(super) const DOC_KEYS: [&str; 2] = ["d", "f"];
 /// The keys of the locks, only in shard 0. Only the script of locks names them.
 pub(super) const LOCK_KEYS: [&str; 2] = ["lk", "lz"];
 
-/// The number of this format of keys and rows. A process that finds another format in a store changes nothing there
+/// The number of this format of keys and rows. A process that finds a later format in a store changes nothing there
 /// and stops. Raise it with each change that an older process would read or write wrongly.
-pub(super) const FORMAT: u16 = 3;
+pub(super) const FORMAT: u16 = 4;
+/// The earliest format that this version reads. Its first write raises it to [`FORMAT`]: all rows of it are also rows of that.
+pub(super) const FORMAT_MIN: u16 = 3;
+
+/// The most bytes of a payload that is a part of its record. A larger one is stored apart, so that only what hands it out reads it.
+const WITHIN_RECORD_MAX: u64 = 1 << 10;
+/// How many bytes of payloads a script removes in the time in which it reads one: 64 µs for a mebibyte.
+const REMOVED_PER_READ: u64 = 16;
 
 /// The most rows that a script reads at once before their size is known. Each can have a mebibyte.
 const READ_AT_ONCE: u64 = 16;
@@ -112,6 +121,8 @@ fn numbers() -> Vec<(&'static str, u64)> {
         ("AT_REST", AT_REST),
         ("OPEN", OPEN),
         ("READ_AT_ONCE", READ_AT_ONCE),
+        ("WITHIN_RECORD_MAX", WITHIN_RECORD_MAX),
+        ("REMOVED_PER_READ", REMOVED_PER_READ),
         ("SPARE", ceil_ms(SPARE)),
         ("TOOL_FORGET_MAX", TOOL_FORGET_MAX as u64),
         ("TOOL_MEMORY", ceil_ms(TOOL_MEMORY)),
@@ -121,6 +132,7 @@ fn numbers() -> Vec<(&'static str, u64)> {
         ("DOCS_MAX", limits::DOCS_MAX),
         ("FAILURES_MAX", limits::FAILURES_MAX as u64),
         ("FORMAT", FORMAT.into()),
+        ("FORMAT_MIN", FORMAT_MIN.into()),
         ("ENDS_MAX", ENDS_MAX),
         ("END_BYTES", END_BYTES),
         ("EXPIRED_LEASES_MAX", limits::EXPIRED_LEASES_MAX.into()),
@@ -177,6 +189,7 @@ const KEY_WORDS: [&str; COMMON_KEYS.len()] = [
     "RUNNING_KEYS",
     "GROUPS_BY_PLACE",
     "GROUPS",
+    "PAYLOADS",
 ];
 
 /// Returns what stands for each `$NAME` in a script, longer names first, in case one is the beginning of another.

@@ -11,7 +11,7 @@ use crate::{
             durability::{Unconfirmed, Unfit},
             tls,
         },
-        scripts::FORMAT as OWN_FORMAT,
+        scripts::{FORMAT as OWN_FORMAT, FORMAT_MIN},
     },
 };
 
@@ -181,7 +181,7 @@ pub(crate) fn refused(operation: &str, refusal: &ServerError) -> Error {
 /// formats were numbered.
 pub(crate) fn other_format(found: &str) -> Error {
     let message = format!(
-        "the store has format {found}, and this punctual knows format {OWN_FORMAT}; nothing was changed"
+        "the store has format {found}, and this punctual knows formats {FORMAT_MIN} to {OWN_FORMAT}; nothing was changed"
     );
     let is_newer = found.parse::<u16>().is_ok_and(|found| OWN_FORMAT < found);
     let kind = if is_newer { ErrorKind::Outdated } else { ErrorKind::Unsupported };

@@ -11,7 +11,7 @@
 -- mebibyte of payloads.
 -- Cost: O(limit log N).
 drains()
-local DOCS, DOCS_BY_KEY = KEYS[22], KEYS[23]
+local DOCS, DOCS_BY_KEY = KEYS[$NOTIFICATIONS], KEYS[$NOTIFICATIONS + 1]
 local SCAN = $READ_AT_ONCE
 local what, from, limit, repair = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local answer, ids = {'', 0, '', ''}, {}
@@ -48,10 +48,13 @@ end
 
 -- ── records ──
 
--- Returns a job with its place, or nil; also nil if its queue does not exist.
+-- Returns a job with its place, or nil; also nil if its queue does not exist, or if its payload is stored apart and is not whole.
 local function load(id)
     local job = rules().load(id)
-    return job and is_queue(job.q) and job or nil
+    if not job or not is_queue(job.q) then return nil end
+    local payload = rules().payload_apart(id, job.rec)
+    shard.bytes = shard.bytes + (job.apart or 0)
+    return (not payload or #payload == job.apart) and job or nil
 end
 -- Returns the state and time at which a partially written record ended, as its history says: state1 ended6; or nil.
 local function end_of(id)
@@ -241,6 +244,13 @@ local function group(field, row)
     call('HSET', $GROUPS, field, 'n' .. sub(row, 2))
     if is_queue(q) then rules().touch_group(q, sub(field, 4)) else call('HDEL', $GROUPS, field) end
 end
+-- Checks that a payload belongs to a record. That of a record that cannot be read is left to people.
+local function payload(id)
+    local rec, job = call('HGET', $RECORDS, id), {}
+    if rec and (not pcall(rules().head, job, rec) or job.apart) then return end
+    found('', nil, 'no_record', 'a payload without a job')
+    if repair then call('HDEL', $PAYLOADS, id) end
+end
 local function expiry(key, member)
     local q, till, id = unp('>c3I6c16', member)
     local job = load(id)
@@ -358,10 +368,10 @@ end
 
 -- ── walks ──
 
-local function hash(key, check)
+local function hash(key, check, at_once)
     local bytes, cursor = 0, from == '' and '0' or from
     repeat
-        local some = call('HSCAN', key, cursor, 'COUNT', SCAN)
+        local some = call('HSCAN', key, cursor, 'COUNT', at_once or SCAN)
         cursor = some[1]
         for i = 1, #some[2], 2 do
             local field, row = some[2][i], some[2][i + 1]
@@ -407,6 +417,7 @@ end
 
 local walks = {
     j = function() hash($RECORDS, record) end,
+    b = function() hash($PAYLOADS, payload, 1) end,
     x = function() hash($HISTORIES, history) end,
     r = function() hash($RUNS, run) end,
     t = function() set($TIMELINE, place) end,

@@ -16,8 +16,7 @@ shard.now = now
 -- Returns the settings of a queue, read once per call:
 --   flags: 1 paused, 2 lifo, 4 capped; 8, 16, 32 keeps no done, cancelled, dead jobs; 64 has a concurrency limit or a
 --     rate; 128 its groups have limits or weights
---   version; lease (0: the default); then the fields that limits_of() reads, the name as a chunk, and the settings as
---     JSON, which only callers read
+--   version; lease (0: the default); then the fields that limits_of() reads, and the name as a chunk
 -- and the state of the queue:
 --   due: when there is upkeep for it, at the earliest. Upkeep finds the due items by reading; this only avoids reading
 --     in vain.
@@ -40,6 +39,8 @@ local function queue(q)
     if not stored or #stored < 133 then
         stored = pack('>BI4I4', 1, 2 ^ 32 - 1, JUMP - JUMP_PAUSE) .. string.rep('\0', 14) .. string.rep(pack('>I7', NEVER), 9)
             .. string.rep('\0', 22) .. '\1' .. string.rep('\0', 22) .. '\1?'
+        shard.torn = shard.torn or {}
+        shard.torn[q] = true
     end
     local flags, version, lease = unp('>BI4I4', stored)
     if lease == 0 then lease = JUMP - JUMP_PAUSE end
@@ -82,11 +83,13 @@ local function read_shard()
 end
 local function put_shard()
     call('HSET', $STATE, 'turn', pack('>I7I7I7I7I4I2', shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, FORMAT))
+    shard.format = FORMAT
 end
 shard.put_shard = put_shard
 read_shard()
--- A store with a later format, or from before there were format numbers, is neither read nor changed.
-if shard.format ~= FORMAT then return redis.error_reply('FORMAT ' .. shard.format) end
+-- A store with a later format, or with one that this version cannot read, is neither read nor changed. Each put_shard() raises
+-- an earlier one, and so does each write of what is new in this one.
+if FORMAT < shard.format or shard.format < $FORMAT_MIN then return redis.error_reply('FORMAT ' .. shard.format) end
 -- Checks for a jump of the clock. put_shard() stores the time of this call (S14).
 local function check_clock()
     if now + JUMP_PAUSE < shard.grace then shard.grace = 0 end

@@ -3,9 +3,9 @@
 -- capture nothing of the script but `shard`, `queue` and `pending`.
 return {
     hint_wide = hint_wide, within = within, behind_chunk = behind_chunk, as_chunk = as_chunk, kept_bytes = kept_bytes, note = note,
-    wake = wake, limits_of = limits_of, counter = counter, name_of = name_of, new_queue = new_queue,
+    wake = wake, put_settings = put_settings, settings_of = settings_of, limits_of = limits_of, counter = counter, name_of = name_of, new_queue = new_queue,
     ID_MEMORY = ID_MEMORY, UNTIL_START = UNTIL_START, WINDOW = WINDOW,
-    head = head, kind_of = kind_of, history = history, history_of = history_of, put_history = put_history, run_of = run_of, put_run = put_run, set_history = set_history,
+    head = head, record_of = record_of, put_record = put_record, payload_apart = payload_apart, kind_of = kind_of, history = history, history_of = history_of, put_history = put_history, run_of = run_of, put_run = put_run, set_history = set_history,
     of = of, load = load, bury = bury, is_hidden = is_hidden,
     holder = holder, put_key = put_key, window_end = window_end, free = free, free_key = free_key,
     waiting_member = waiting_member, put_waiting = put_waiting, unwait = unwait, leave_waiting = leave_waiting,

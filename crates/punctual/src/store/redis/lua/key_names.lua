@@ -3,7 +3,7 @@
 -- KEYS are all of one shard, so they are in one slot. In rows and members, an id has 16 bytes, and q is the number of a
 -- queue in 3 bytes. Whole numbers are big-endian, so that members sort as they should. A digit after a name is its
 -- length in bytes. The word in capitals stands for the key in the scripts, after a $:
---   1 j  HASH  RECORDS            id → record: what was enqueued; see head() in state/codec.lua
+--   1 j  HASH  RECORDS            id → record: what was enqueued, with a short payload; see head() in state/codec.lua
 --   2 x  HASH  HISTORIES          id → history: what runs, changes and the end added; only if there is something
 --   3 t  ZSET  TIMELINE           waiting jobs in the order in which they run (S6), and the blocked ones:
 --               q level run_at6 id past1            ungrouped jobs
@@ -31,7 +31,8 @@
 --               'search' → the position of the search for misplaced jobs; see sharded/misplaced.lua
 --  15 q  HASH  QUEUES             name → q
 --  16 i  HASH  SETTINGS           of queues and groups:
---               q → settings
+--               q → settings that scripts read
+--               q 'j' → all settings as JSON, which only callers read
 --               q 'w' → due7 watch7 spare7, then closed7 arrival7 part4, then time7 own7 let7; the later parts only if one
 --                       of their numbers is not 0; see queue() in base.lua
 --               q 'g' gid16 → weight and limits of one group
@@ -45,11 +46,12 @@
 --               q 'd' run_at7 id     waiting jobs of all groups by time, without the blocked ones
 --               q 'k' key16 id       waiting and running ungrouped jobs of a concurrency key
 --  21 y  HASH  GROUPS             q gid16 → group: the state of a group; see group_of() in state/groups.lua
---  22 …  ZSET  NOTIFICATIONS      from this position on, the notification keys of the queues named in the call, in their order:
+--  22 b  HASH  PAYLOADS           id → payload: the longer ones, of more than $WITHIN_RECORD_MAX bytes
+--  23 …  ZSET  NOTIFICATIONS      from this position on, the notification keys of the queues named in the call, in their order:
 --               'r', 's', 't', 'u', each @ ms: see put() in notifications.lua; 't' ms, 'u' ms: those that came back
 -- doc.lua and audit.lua have these keys there instead, in shard 0 (other shards have none):
---  22 d  HASH  DOCS               key → version7 value: documents
---  23 f  ZSET  DOCS_BY_KEY        key: the same by their keys
+--  23 d  HASH  DOCS               key → version7 value: documents
+--  24 f  ZSET  DOCS_BY_KEY        key: the same by their keys
 -- The scripts of tools name none of the keys above (see toolkit/tool.lua). They have keys of their own in shard 0:
 --     gcra:NAME NUL KEY  STRING  a key of a rate limiter that keeps a rate; see toolkit/gcra.lua
 --     log:NAME NUL KEY   STRING  a key of a rate limiter that keeps a log; see toolkit/log.lua

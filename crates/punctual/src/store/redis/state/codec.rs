@@ -22,7 +22,10 @@ use crate::{
     },
     store::{
         UniqueKey,
-        redis::scripts::bytes::{Bytes, Put},
+        redis::scripts::{
+            bytes::{Bytes, Put},
+            reply::Reply,
+        },
         version_defaults::defaults,
     },
 };
@@ -35,6 +38,31 @@ const MAX_ATTEMPTS: u8 = 8;
 const UNIQUE: u8 = 16;
 const CONCURRENCY: u8 = 32;
 const GROUP: u8 = 64;
+/// The payload is stored apart.
+const APART: u8 = 128;
+
+/// A record as scripts answer it, and its payload if that is stored apart.
+pub(crate) struct Record {
+    head: Vec<u8>,
+    payload: Option<Vec<u8>>,
+}
+
+impl Record {
+    /// Reads the next record of an answer: one element, or two.
+    pub(crate) fn read(reply: &mut Reply) -> Result<Self> {
+        let head = reply.bytes()?;
+        let is_apart = head.first().is_some_and(|flags| flags & APART != 0);
+        Ok(Self { payload: if is_apart { Some(reply.bytes()?) } else { None }, head })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.head.len() + self.payload.as_ref().map_or(0, Vec::len)
+    }
+}
 
 /// The codes of scopes; 0 means until done.
 pub(crate) const UNTIL_START: u8 = 1;
@@ -302,7 +330,7 @@ pub(crate) fn placed_by(within: &[u8]) -> Result<Option<(String, Option<String>)
 }
 
 /// Decodes the job of a record, its history and its run; both can be empty.
-pub(crate) fn decode(id: JobId, rec: &[u8], history: &[u8], run: &[u8]) -> Result<JobRecord> {
+pub(crate) fn decode(id: JobId, rec: &Record, history: &[u8], run: &[u8]) -> Result<JobRecord> {
     let run = if run.is_empty() { None } else { Some(Run::decode(Bytes(run))?) };
     decode_with(id, rec, history, run).map(|(job, _)| job)
 }
@@ -310,16 +338,17 @@ pub(crate) fn decode(id: JobId, rec: &[u8], history: &[u8], run: &[u8]) -> Resul
 /// Decodes a job with a known run; also returns whether this version knows all its options and may run it.
 pub(crate) fn decode_with(
     id: JobId,
-    rec: &[u8],
+    stored: &Record,
     history: &[u8],
     run: Option<Run>,
 ) -> Result<(JobRecord, bool)> {
-    let mut rec = Bytes(rec);
+    let mut rec = Bytes(&stored.head);
     let (flags, level) = (rec.byte()?, rec.byte()?);
     rec.take(3 + 3)?;
     let created_at = rec.time()?;
     let run_at = if flags & RUN_AT == 0 { created_at } else { rec.time()? };
     let expires_at = if flags & EXPIRES == 0 { None } else { Some(rec.time()?) };
+    let apart = if flags & APART == 0 { None } else { Some(rec.number(4)?) };
     let lease = if flags & LEASE == 0 { None } else { Some(Duration::from_millis(rec.number(4)?)) };
     let max_attempts =
         if flags & MAX_ATTEMPTS == 0 { u64::from(defaults().max_attempts) } else { rec.number(2)? };
@@ -338,10 +367,15 @@ pub(crate) fn decode_with(
     let (chosen, knows_chosen): (Chosen, _) = json(asked)?;
     let queue = within.chunk()?.text()?;
     let (Within { group, concurrency, unique }, knows_within) = json(within)?;
+    let payload = match (&stored.payload, apart) {
+        (Some(payload), Some(length)) if payload.len() as u64 == length => payload.clone(),
+        (None, None) => rec.0.to_vec(),
+        _ => return Err(Error::new(ErrorKind::Corrupt, "read a part of a payload")),
+    };
     let mut job = JobRecord {
         kind,
         queue,
-        payload: Payload { bytes: rec.0.to_vec(), content_type: media_type(content_type) },
+        payload: Payload { bytes: payload, content_type: media_type(content_type) },
         priority: priority(level & 15)?,
         run_at,
         created_at,
@@ -375,9 +409,10 @@ fn priority(level: u8) -> Result<Priority> {
 }
 
 /// Makes a tombstone for a job whose record cannot be read: its bytes, and what became of it.
-pub(crate) fn husk(id: JobId, rec: &[u8], history: &[u8]) -> JobRecord {
+pub(crate) fn husk(id: JobId, rec: &Record, history: &[u8]) -> JobRecord {
     let mut job = JobRecord::blank(id);
-    job.payload = Payload { bytes: rec.to_vec(), content_type: Cow::Borrowed("application/octet-stream") };
+    let bytes = [&rec.head[..], rec.payload.as_deref().unwrap_or_default()].concat();
+    job.payload = Payload { bytes, content_type: Cow::Borrowed("application/octet-stream") };
     // As much of it as can be read.
     let _ = remember(&mut job, Bytes(history));
     job

@@ -18,7 +18,7 @@ use crate::{
                 reply::{self, Reply},
             },
             sharded::shard::{Shard, digits},
-            state::codec,
+            state::codec::{self, Record},
         },
     },
 };
@@ -46,7 +46,8 @@ pub(crate) async fn get(
     if reply.is_over() {
         return Ok(None);
     }
-    let (id, rec, history, run) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.bytes()?);
+    let (id, rec) = (reply.bytes()?, Record::read(&mut reply)?);
+    let (history, run) = (reply.bytes()?, reply.bytes()?);
     let job = codec::decode(Bytes(&id).id()?, &rec, &history, &run)?;
     Ok(Some(JobRecord { blocked: reply.number()? != 0, ..job }))
 }
@@ -124,7 +125,9 @@ pub(crate) async fn list(shard: &Shard, list: &List) -> Result<Page> {
     // First as many as can match, then more and more.
     let mut slice = list.limit;
     loop {
-        slice = slice.min(SLICE_MAX);
+        // A full page only asks whether there is one more.
+        let is_full = page.jobs.len() == list.limit;
+        slice = if is_full { 1 } else { slice.min(SLICE_MAX) };
         let place = PLACES.get(stand.place).copied().unwrap_or(PLACES[0]);
         let args = vec![vec![place], stand.after.clone(), queue.clone(), digits(slice as u64)];
         slice *= 4;
@@ -143,7 +146,8 @@ pub(crate) async fn list(shard: &Shard, list: &List) -> Result<Page> {
                 return Ok(page);
             }
             stand.after = reply.bytes()?;
-            let (id, rec, history, run) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.bytes()?);
+            let (id, rec) = (reply.bytes()?, Record::read(&mut reply)?);
+            let (history, run) = (reply.bytes()?, reply.bytes()?);
             let (id, note) = (Bytes(&id).id()?, reply.number()?);
             page.searched += 1;
             bytes += (rec.len() + history.len()) as u64;
@@ -157,6 +161,10 @@ pub(crate) async fn list(shard: &Shard, list: &List) -> Result<Page> {
             if note != 1 && list.filter.matches(&job, page.now) {
                 page.jobs.push(job);
             }
+        }
+        if is_more && page.jobs.len() == list.limit {
+            page.next = Some(stand.cursor());
+            return Ok(page);
         }
         if !is_more && !stand.next(wants) {
             return Ok(page);

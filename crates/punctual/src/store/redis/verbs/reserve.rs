@@ -13,7 +13,7 @@ use crate::{
             notify::Hold,
             scripts::{SCRIPTS, bytes::Bytes, reply::Reply},
             sharded::shard::{Shard, digits},
-            state::codec::{self, Run},
+            state::codec::{self, Record, Run},
             verbs::settle,
         },
     },
@@ -131,7 +131,7 @@ pub(crate) async fn looked(shard: &Shard, clock: &Now, holds: &[Hold], reply: &m
     }
     let (mut jobs, mut corrupt, mut newer) = (Vec::new(), Vec::new(), Vec::new());
     while !reply.is_over() {
-        let (id, run, rec) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
+        let (id, run, rec) = (reply.bytes()?, reply.bytes()?, Record::read(reply)?);
         let (id, run) = (Bytes(&id).id()?, Run::decode(Bytes(&run))?);
         let history = if run.has_history { reply.bytes()? } else { Vec::new() };
         let Run { fence, until, lasts, .. } = run;

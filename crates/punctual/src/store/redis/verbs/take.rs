@@ -7,7 +7,7 @@ use crate::{
         redis::{
             scripts::{SCRIPTS, bytes::Bytes},
             sharded::shard::{Shard, digits},
-            state::codec,
+            state::codec::{self, Record},
         },
     },
 };
@@ -29,7 +29,7 @@ pub(crate) async fn take(shard: &Shard, take: &Take, so_far: Option<u64>) -> Res
     let has_more = !reply.bytes()?.is_empty();
     let mut jobs = Vec::new();
     while !reply.is_over() {
-        let (id, rec, history) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
+        let (id, rec, history) = (reply.bytes()?, Record::read(&mut reply)?, reply.bytes()?);
         let id = Bytes(&id).id()?;
         jobs.push(codec::decode(id, &rec, &history, &[]).unwrap_or_else(|_| codec::husk(id, &rec, &history)));
     }

@@ -58,10 +58,15 @@ local function enqueue_one()
     local created = pack('>I6', now)
     local times = created
     if run_at ~= now then flags, times = flags + 1, created .. pack('>I6', run_at) end
+    local bytes = #rest - skip
+    if $WITHIN_RECORD_MAX < bytes then
+        call('HSET', $PAYLOADS, id, string.sub(rest, skip + 1))
+        flags, times, rest = flags + 128, times .. pack('>I4', bytes), string.sub(rest, 1, skip)
+    end
     call('HSET', $RECORDS, id, pack('>BB', flags, level) .. q .. pack('>I3', 8 + #times + skip) .. times .. rest)
     call('ZADD', $TIMELINE, '0', q .. pack('>BI6', level % 16, run_at) .. id .. '\0')
     call('HSET', $CALLS, key, pack('>I8', number) .. created)
-    if skip < #rest then call('HINCRBY', $COUNTERS, q .. 'b', #rest - skip) end
+    if 0 < bytes then call('HINCRBY', $COUNTERS, q .. 'b', bytes) end
     if is_news then
         local notification = KEYS[$NOTIFICATIONS]
         if now < run_at then

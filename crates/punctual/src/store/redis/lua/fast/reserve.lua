@@ -94,22 +94,28 @@ local function reserve_one(acks, from)
         end
         due, level = math.min(due, at), level + 1
     end
-    local id, rec, run
+    local id, rec, run, payload
     if member then
         id = sub(member, 11, 26)
         rec = call('HGET', $RECORDS, id)
         if #member ~= 27 or byte(member, 27) ~= 0 or not rec or #rec < 26 or acks == 1 and id == acked then return end
         -- A time, a lease and a number of attempts of its own.
         local flags, _, _, skip = unp('>BBc3I3', rec)
-        if 16 <= flags or 2 <= flags % 4 or #rec < skip then return end
-        local own = 4 <= flags % 8 and unp('>I4', rec, 15 + flags % 2 * 6)
+        if 16 <= flags % 128 or 2 <= flags % 4 or #rec < skip then return end
+        local bytes, fields_at = #rec - skip, 15 + flags % 2 * 6
+        if 128 <= flags then
+            if bytes ~= 0 then return end
+            bytes, fields_at = unp('>I4', rec, fields_at)
+            payload = call('HGET', $PAYLOADS, id) or ''
+        end
+        local own = 4 <= flags % 8 and unp('>I4', rec, fields_at)
         local asked = tonumber(ARGV[from + 3])
         if lasts == 0 then lasts = $LEASE_DEFAULT end
         lasts = own or 0 < asked and asked or lasts
         fence = math.max(fence, now * 1000) + 1
         local ends = math.min(now + lasts, $INSTANT_MAX_MS)
         till = math.min(till, ends)
-        run = pack('>I8c3I6BI4I6I4', fence, q, ends, 0, #rec - skip, now, lasts) .. ARGV[from + 4]
+        run = pack('>I8c3I6BI4I6I4', fence, q, ends, 0, bytes, now, lasts) .. ARGV[from + 4]
     end
 
     -- From here on, nothing is left to the general path. The first write lets a full server go on: see drains() in ../base.lua.
@@ -124,6 +130,7 @@ local function reserve_one(acks, from)
             call('HSET', $COUNTERS, q .. 'b', text(counters[1] - bytes), q .. char($DONE), text(counters[2] + bytes), q .. 'e', text(counters[3] - 1))
         else
             call('HDEL', $RECORDS, acked)
+            if $WITHIN_RECORD_MAX < bytes then call('HDEL', $PAYLOADS, acked) end
             call('HINCRBY', $COUNTERS, q .. 'b', -bytes)
         end
     elseif not member then
@@ -171,6 +178,6 @@ local function reserve_one(acks, from)
         answer[5], filled = acks == 1 and char($DONE) or '', 5
     end
     answer[filled + 1], answer[filled + 2], answer[filled + 3] = '', next, wakes
-    if member then answer[filled + 4], answer[filled + 5], answer[filled + 6] = id, run, rec end
+    if member then answer[filled + 4], answer[filled + 5], answer[filled + 6], answer[filled + 7] = id, run, rec, payload end
     return answer
 end

@@ -40,22 +40,46 @@ end
 --   flags: 1 run_at is not created_at, 2 it can expire, 4 a lease of its own, 8 max_attempts was chosen; 16 a unique
 --     key, 32 a concurrency key and how many of it can run, 64 a group
 --   level + 16 × scope, q, bytes before the payload, created_at
---   the fields of the flags, in that order
+--   the times of the flags 1 and 2; with flag 128, how many bytes the payload has, which is stored apart then
+--   the other fields of the flags, in that order
 --   two chunks of the client: what a replacement changes, and what stays
---   the payload
+--   the payload, if it is not stored apart
 local function head(job, rec)
     local flags, level, q, skip, created, at = unp('>BBc3I3I6', rec)
     job.q, job.level, job.scope, job.created = q, level % 16, math.floor(level / 16), created
     if has(flags, 1) then job.run_at, at = unp('>I6', rec, at) else job.run_at = created end
     if has(flags, 2) then job.expires, at = unp('>I6', rec, at) end
+    job.times_end, job.apart = at - 1, nil
+    if has(flags, 128) then job.apart, at = unp('>I4', rec, at) end
+    job.flags, job.fields_at = flags, at
     if has(flags, 4) then job.lease, at = unp('>I4', rec, at) end
     if has(flags, 8) then job.max_attempts, at = unp('>I2', rec, at) else job.max_attempts = $MAX_ATTEMPTS_DEFAULT end
     if has(flags, 16) then job.digest, job.window, at = unp('>c16I7', rec, at) end
     if has(flags, 32) then job.key, job.most, at = unp('>c16I4', rec, at) end
     if has(flags, 64) then job.gid, at = unp('>c16', rec, at) end
-    job.asked_at, job.payload_at, job.bytes = at, skip + 1, #rec - skip
-    if job.bytes < 0 then error('a record ends before its payload') end
+    job.asked_at, job.payload_at, job.bytes = at, skip + 1, job.apart or #rec - skip
+    if job.bytes < 0 or job.apart and #rec ~= skip then error('a record ends before or after its payload') end
 end
+-- Returns a record, and its payload if that is stored apart. `behind`: what comes between times and payload. Flag 128 is not set.
+local function record_of(flags, level, q, times, behind, payload)
+    local size, apart = '', nil
+    if $WITHIN_RECORD_MAX < #payload then
+        flags, size, payload, apart = flags + 128, pack('>I4', #payload), '', payload
+    end
+    return pack('>BB', flags, level) .. q .. pack('>I3', 8 + #times + #size + #behind) .. times .. size .. behind .. payload, apart
+end
+-- Replaces the record of a job.
+local function put_record(job, rec, apart)
+    call('HSET', $RECORDS, job.id, rec)
+    if apart then
+        if shard.format < FORMAT then shard.put_shard() end
+        call('HSET', $PAYLOADS, job.id, apart)
+    elseif job.apart then
+        call('HDEL', $PAYLOADS, job.id)
+    end
+end
+-- Returns the payload of a record if it is stored apart ('' if it is not there), else nil.
+local function payload_apart(id, rec) return 128 <= byte(rec) and (call('HGET', $PAYLOADS, id) or '') or nil end
 
 -- Returns the kind of a record's job: the client's first chunk has it after the content type. Returns '' if it cannot
 -- be read.

@@ -123,6 +123,10 @@ end
 -- Removes the record of a job that has left its place.
 local function remove(job)
     call('HDEL', $RECORDS, job.id)
+    if job.apart then
+        call('HDEL', $PAYLOADS, job.id)
+        shard.bytes = shard.bytes + job.apart / $REMOVED_PER_READ
+    end
     if job.history == '\1' then call('HDEL', $HISTORIES, job.id) end
     remember(job.q, job.id, job.ended or now)
 end

@@ -33,13 +33,24 @@ local function name_of(q)
     local row = limits_of(q)
     return sub(row.stored, row.named_at, behind_chunk(row.stored, row.named_at) - 1)
 end
+-- Stores the settings of a queue: what scripts read, up to the name, and what only callers read.
+local NAMED_AT = 132
+local function put_settings(q, row)
+    local at = behind_chunk(row, NAMED_AT)
+    call('HSET', $SETTINGS, q, sub(row, 1, at - 1), q .. 'j', sub(row, at))
+end
+-- Returns the settings of a queue as callers read them. Before format 4 they were one row.
+local function settings_of(q)
+    local stored = queue(q).stored
+    return shard.torn and shard.torn[q] and stored or stored .. (call('HGET', $SETTINGS, q .. 'j') or '')
+end
 -- Makes a queue with these settings.
 local function new_queue(name, row)
-    if shard.is_new then shard.put_shard() end
+    if shard.is_new or shard.format < FORMAT then shard.put_shard() end
     local q = pack('>I3', call('HLEN', $QUEUES) + 1)
     call('HSET', $QUEUES, name, q)
     call('ZADD', $NAMES, 0, name)
-    call('HSET', $SETTINGS, q, row)
+    put_settings(q, row)
     return q
 end
 

@@ -41,20 +41,27 @@ local function retire(q, state, slice, limit)
             or ageless and state ~= DEAD
     end
     if not is_past(first) then return 0, unp('>I6', first, 5) + keep[1] end
-    local members, ids, next = {}, {}, NEVER
+    local members, ids, payloads, next = {}, {}, {}, NEVER
     for i, member in ipairs(call('ZRANGEBYLEX', $ENDED_JOBS, from, to, 'LIMIT', 0, limit + 1)) do
-        if limit < i or not is_past(member) then
-            next = limit < i and now or unp('>I6', member, 5) + keep[1]
+        local is_over = limit < i or 1 < i and BYTES_MAX <= shard.bytes
+        if is_over or not is_past(member) then
+            next = is_over and now or unp('>I6', member, 5) + keep[1]
             break
         end
         local ended, id, size = unp('>I6c16I4', member, 5)
         count, bytes = count - 1, bytes - size
         members[#members + 1], ids[#ids + 1] = member, id
+        -- A dead job may have a record that cannot be read, and no known size.
+        if $WITHIN_RECORD_MAX < size or state == DEAD then
+            payloads[#payloads + 1] = id
+            shard.bytes = shard.bytes + size / $REMOVED_PER_READ
+        end
         tally(q, char(state), -size)
         remember(q, id, ended)
     end
     call('ZREM', $ENDED_JOBS, unpack(members))
     call('HDEL', $RECORDS, unpack(ids))
+    if 0 < #payloads then call('HDEL', $PAYLOADS, unpack(payloads)) end
     call('HDEL', $HISTORIES, unpack(ids))
     return #ids, next
 end
@@ -148,6 +155,7 @@ local function sweep(named, limit, slice)
             -- The due time in the queue's row is left as it is.
             if bytes_max <= shard.bytes then return i end
             for state = DONE, DEAD do part('removed', retire, q, state, slice or false) end
+            if bytes_max <= shard.bytes then return i end
             part('forgotten', forget_ids, q)
             if now < next and not keeps_nothing(q, DONE) then
                 local ends_by = grant(q)

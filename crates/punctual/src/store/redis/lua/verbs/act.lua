@@ -71,10 +71,9 @@ local function change(job)
         asked = byte(asked) < 255 and sub(asked, 2) or sub(asked, 6)
         asked = a .. sub(asked, rules().behind_chunk(asked, 1))
         asked = rules().as_chunk(asked)
-        local skip = job.payload_at - 1 + #asked - (old - job.asked_at)
-        local rec = sub(job.rec, 1, 5) .. pack('>I3', skip) .. sub(job.rec, 9, job.asked_at - 1) .. asked
-            .. sub(job.rec, old, job.payload_at - 1) .. b
-        call('HSET', $RECORDS, job.id, rec)
+        local behind = sub(job.rec, job.fields_at, job.asked_at - 1) .. asked .. sub(job.rec, old, job.payload_at - 1)
+        local level = byte(job.rec, 2)
+        rules().put_record(job, rules().record_of(job.flags % 128, level, job.q, sub(job.rec, 9, job.times_end), behind, b))
         pending().tally(job.q, 'b', #b - job.bytes)
     else
         local ms = tonumber(a)

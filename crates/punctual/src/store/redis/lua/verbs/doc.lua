@@ -5,7 +5,7 @@
 -- Answers: 'is' or 'conflict', with key and version7 value if there is one; 'full'; 'page' or 'more' with any number of
 --   them.
 -- A list ends after a mebibyte of values, and has one document at least. Cost: O(log N), per document of a list.
-local DOCS, DOCS_BY_KEY = KEYS[22], KEYS[23]
+local DOCS, DOCS_BY_KEY = KEYS[$NOTIFICATIONS], KEYS[$NOTIFICATIONS + 1]
 local DOCS_MAX = $DOCS_MAX
 local what, key, only = ARGV[2], ARGV[3], ARGV[4]
 if what == 'list' then

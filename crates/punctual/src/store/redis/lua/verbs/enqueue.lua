@@ -127,7 +127,7 @@ for i = 1, nq do
     local q = call('HGET', $QUEUES, name)
     named[i] = {name = name, row = ARGV[at + 2], q = q, added = 0}
     if q then
-        if queue(q).version ~= version then return {'stale', i, queue(q).stored} end
+        if queue(q).version ~= version then return {'stale', i, rules().settings_of(q)} end
     elseif version ~= 0 then
         return {'stale', i, ''}
     end
@@ -154,12 +154,12 @@ for i = 1, n do
     end
 end
 if ARGV[4] == 'c' then return {'ok'} end
--- Returns the front of a record, up to the rest.
-local function front(plan, q, created)
+-- Returns the flags and the times of a record.
+local function flags_and_times(plan, created)
     local flags, times = plan.flags, pack('>I6', created)
     if plan.run_at ~= created then flags, times = flags + 1, times .. pack('>I6', plan.run_at) end
     if plan.expires then flags, times = flags + 2, times .. pack('>I6', plan.expires) end
-    return pack('>BB', flags, plan.level) .. q .. pack('>I3', 8 + #times + plan.skip) .. times
+    return flags, times
 end
 
 -- The kinds of the jobs that are here already, by id.
@@ -172,15 +172,19 @@ end
 
 -- Nothing is refused from here on. New jobs are written in one command per place, at the end or before a job that has
 -- to see them.
-local records, members, beside, fresh, expiries, fresh_keys = {}, {}, {}, 0, {}, {}
+local records, payloads, members, beside, fresh, expiries, fresh_keys = {}, {}, {}, {}, 0, {}, {}
 local function flush()
     if 0 < fresh then
         call('HSET', $RECORDS, unpack(records))
+        if 0 < #payloads then
+            if shard.format < FORMAT then put_shard() end
+            call('HSET', $PAYLOADS, unpack(payloads))
+        end
         call('ZADD', $TIMELINE, unpack(members))
         if 0 < #beside then call('ZADD', $GROUPS_BY_PLACE, unpack(beside)) end
         if 0 < #expiries then call('ZADD', $EXPIRIES, unpack(expiries)) end
     end
-    records, members, beside, fresh, expiries, fresh_keys = {}, {}, {}, 0, {}, {}
+    records, payloads, members, beside, fresh, expiries, fresh_keys = {}, {}, {}, {}, 0, {}, {}
 end
 -- Returns whether jobs of the same group, or else of the same concurrency key, are here.
 local lives = {}
@@ -217,11 +221,12 @@ local function meet(id, new, rest)
             .. sub(job.rec, kept_at, job.payload_at - 1)
         local changed = {
             flags = new.flags % 32 + (job.key and 32 or 0) + (job.gid and 64 or 0),
-            level = new.level % 16 + 16 * job.scope, run_at = new.run_at, expires = new.expires,
-            skip = #before,
+            run_at = new.run_at, expires = new.expires,
         }
-        local rec = front(changed, job.q, job.created) .. before .. sub(rest, new.skip + 1)
-        call('HSET', $RECORDS, id, rec)
+        local flags, times = flags_and_times(changed, job.created)
+        local level = new.level % 16 + 16 * job.scope
+        local rec, apart = rules().record_of(flags, level, job.q, times, before, sub(rest, new.skip + 1))
+        rules().put_record(job, rec, apart)
         if known[id] then known[id] = rules().kind_of(rec) end
         pending().tally(job.q, 'b', #rest - new.skip - job.bytes)
         job.moved, job.unexpiring, job.expires = nil, nil, nil
@@ -295,9 +300,19 @@ for i = 1, n do
             rules().wake(q, of.name)
         end
         if not plan.front then
-            plan.front, plan.member = front(plan, q, now), q .. pack('>BI6', plan.level % 16, plan.run_at)
+            local flags, times = flags_and_times(plan, now)
+            plan.front = pack('>BB', flags, plan.level) .. q .. pack('>I3', 8 + #times + plan.skip) .. times
+            plan.member = q .. pack('>BI6', plan.level % 16, plan.run_at)
         end
-        local rec = plan.front .. rest
+        local rec = nil
+        if bytes <= $WITHIN_RECORD_MAX then
+            rec = plan.front .. rest
+        else
+            local flags, times = flags_and_times(plan, now)
+            local apart
+            rec, apart = rules().record_of(flags, plan.level, q, times, sub(rest, 1, plan.skip), sub(rest, plan.skip + 1))
+            payloads[#payloads + 1], payloads[#payloads + 2] = id, apart
+        end
         records[fresh + 1], records[fresh + 2] = id, rec
         local member = plan.member
         if plan.gid_at then

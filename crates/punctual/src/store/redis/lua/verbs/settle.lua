@@ -12,6 +12,7 @@
 -- Cost: O(n log N).
 -- The most work besides bare acks, in commands as they are estimated here.
 local WORK_MAX = 512
+local BYTES_PER_COMMAND = 65536 -- of a payload that is removed
 -- An ack that frees a key or a place in a group, and any other verdict.
 local KEYED, WHOLE = 4, 8
 local SERVICE = 16 -- a service of a group
@@ -21,7 +22,7 @@ check_clock()
 local rows = 0 < n and call('HMGET', $RUNS, unpack(ARGV, 3, n + 2)) or {}
 local answers, named, met, places = {}, {}, {}, {}
 -- Acks are written in one command per place.
-local runs, leases, records, histories, kept, ended = {}, {}, {}, {}, {}, {}
+local runs, leases, records, payloads, histories, kept, ended = {}, {}, {}, {}, {}, {}, {}
 local acked, work, is_cut = 0, 0, false
 local PLAIN_PAST = pack('>BBI6', 1 + 32, DONE, now) -- of a job done in its first attempt
 for i = 1, n do
@@ -49,7 +50,8 @@ for i = 1, n do
             local has_history = flags % 4 >= 2
             acked = acked + 1
             runs[acked], leases[acked] = id, place .. id
-            of.acks, of.bytes = of.acks + 1, of.bytes + ((b1 * 256 + b2) * 256 + b3) * 256 + b4
+            local bytes = ((b1 * 256 + b2) * 256 + b3) * 256 + b4
+            of.acks, of.bytes = of.acks + 1, of.bytes + bytes
             if 4 <= flags then
                 work = work + KEYED
                 local keys = rules().run_of(run)
@@ -64,6 +66,9 @@ for i = 1, n do
                 ended[at + 1], ended[at + 2] = '0', of.q .. pack('>BI6', DONE, now) .. id .. sub(run, 19, 22)
             else
                 records[#records + 1] = id
+                if $WITHIN_RECORD_MAX < bytes then
+                    payloads[#payloads + 1], work = id, work + bytes / BYTES_PER_COMMAND
+                end
                 if has_history then histories[#histories + 1] = id end
                 if math.floor(byte(id, 7) / 16) == DERIVED then rules().remember(of.q, id, now) end
             end
@@ -91,6 +96,7 @@ if 0 < acked then
     call('HDEL', $RUNS, unpack(runs))
     call('ZREM', $LEASES, unpack(leases))
     if 0 < #records then call('HDEL', $RECORDS, unpack(records)) end
+    if 0 < #payloads then call('HDEL', $PAYLOADS, unpack(payloads)) end
     if 0 < #histories then call('HDEL', $HISTORIES, unpack(histories)) end
     if 0 < #kept then
         call('HSET', $HISTORIES, unpack(kept))

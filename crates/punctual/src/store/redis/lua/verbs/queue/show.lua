@@ -13,6 +13,6 @@ local of_groups = call('ZRANGEBYLEX', $GROUPS_BY_PLACE, '[' .. q .. 'd', '(' .. 
 local oldest = min(walk.past, of_groups and unp('>I7', of_groups, 5) or NEVER)
 local _, _, opens = rules().room_of(q)
 return {
-    string.format('%.0f', now), queue(q).stored, oldest <= now and string.format('%.0f', oldest) or '',
+    string.format('%.0f', now), rules().settings_of(q), oldest <= now and string.format('%.0f', oldest) or '',
     now < opens and string.format('%.0f', opens) or '', unpack(counted(q)),
 }

@@ -3,7 +3,8 @@
 -- to the first.
 -- KEYS: common.
 -- ARGV: now, place (t, l or e), the member to go on after or '', name of a queue or '', most jobs.
--- Answers: now, total, 1 if there are more; then per job: member; id; record or ''; history; run; 1 if it is past its
+-- Answers: now, total, 1 if there are more; then per job: member; id; record or ''; its payload, if the record
+--   says that it is stored apart; history; run; 1 if it is past its
 --   age, 2 if it is due and held back.
 -- Cost: O(n log N).
 local CHUNK = $READ_AT_ONCE
@@ -28,6 +29,7 @@ while at <= min(#members, most) and bytes < BYTES_MAX do
     for i = at, min(at + CHUNK - 1, #members, most) do ids[#ids + 1] = id_in(members[i]) end
     local records, histories, runs = call('HMGET', $RECORDS, unpack(ids)), call('HMGET', $HISTORIES, unpack(ids)), call('HMGET', $RUNS, unpack(ids))
     for i, id in ipairs(ids) do
+        if BYTES_MAX <= bytes then break end
         local rec, n = records[i] or '', #answer
         local job = {id = id, q = sub(members[at], 1, 3)}
         pcall(rules().history, job, histories[i]) -- a job that cannot be read is returned all the same
@@ -36,9 +38,12 @@ while at <= min(#members, most) and bytes < BYTES_MAX do
             job.state = WAITING
             is_blocked = pcall(rules().head, job, rec) and pcall(rules().history, job, histories[i]) and rules().is_blocked(job)
         end
-        answer[n + 1], answer[n + 2], answer[n + 3], answer[n + 4] = members[at], id, rec, histories[i] or ''
-        answer[n + 5], answer[n + 6] = runs[i] or '', is_blocked and 2 or rules().is_hidden(job) and 1 or 0
-        bytes, at = bytes + #rec + (histories[i] and #histories[i] or 0), at + 1
+        answer[n + 1], answer[n + 2], answer[n + 3] = members[at], id, rec
+        local payload = rec ~= '' and rules().payload_apart(id, rec)
+        if payload then n, answer[n + 4] = n + 1, payload end
+        answer[n + 4], answer[n + 5] = histories[i] or '', runs[i] or ''
+        answer[n + 6] = is_blocked and 2 or rules().is_hidden(job) and 1 or 0
+        bytes, at = bytes + #rec + (payload and #payload or 0) + (histories[i] and #histories[i] or 0), at + 1
     end
 end
 if at <= #members then answer[3] = 1 end

@@ -4,8 +4,8 @@
 --   the caller's process wakes for it. The times are at7 …, or '-': the caller uses its own timer whatever others do.
 -- `services`: how many services groups can get.
 -- Answers: reclaimed leases; next (ms, '' never); per name: when there may be work (at7, NEVER: nothing will come), and
---   whether the caller's process must wake for it (1, or 0: two others do); then per job: id; run; record; its history,
---   if the run says that it has one.
+--   whether the caller's process must wake for it (1, or 0: two others do); then per job: id; run; record; its payload,
+--   if the record says that it is stored apart; its history, if the run says that it has one.
 --
 -- A time wakes one idle process and, SPARE later, another one (`watch` in the queue's row). A caller that has slots
 -- left becomes the first of them, and the spare notification goes to the queue's key. A caller whose slots are full, or
@@ -48,7 +48,8 @@ local function numbered_reserve(from, first_notification, services)
                     run = rules().extend_lease(id, parts)
                     local to = #answer
                     answer[to + 1], answer[to + 2], answer[to + 3] = id, run, rec
-                    if byte(run, 18) % 4 >= 2 then answer[to + 4] = call('HGET', $HISTORIES, id) or '' end
+                    answer[to + 4] = rules().payload_apart(id, rec)
+                    if byte(run, 18) % 4 >= 2 then answer[#answer + 1] = call('HGET', $HISTORIES, id) or '' end
                 end
                 given = given + 1
             end
@@ -115,6 +116,10 @@ local function numbered_reserve(from, first_notification, services)
                     ids[given] = id
                     answer[filled + 1], answer[filled + 2], answer[filled + 3] = id, run, rec
                     filled = filled + 3
+                    if job and job.apart then
+                        filled = filled + 1
+                        answer[filled] = rules().payload_apart(id, rec)
+                    end
                     if flags % 4 >= 2 then
                         filled = filled + 1
                         answer[filled] = job.x

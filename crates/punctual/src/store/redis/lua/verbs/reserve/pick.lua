@@ -4,7 +4,7 @@
 -- `state` is what the call has left: n, candidates, services, bytes, any, stopped. `state.parts`: a suspect is reserved
 -- alone. `state.takes`: the picked jobs run no longer than this step.
 local function pick(walk, most, till, state, each)
-    -- Records read at once: each can have a mebibyte, and their sizes are not known before.
+    -- Records read at once. A long payload is not part of one, unless an earlier version wrote it.
     local READ_MAX = 64
     local q, prefix, lifo = walk.q, walk.prefix, queue(walk.q).lifo
     local level_at = #prefix + 1 -- in a member: level1 run_at6 id past1
@@ -28,11 +28,12 @@ local function pick(walk, most, till, state, each)
             local rec = records[i]
             if rec then
                 local flags, _, _, _, _, s1, s2, s3 = byte(rec, 1, 8)
-                local bytes, job = s3 and #rec - s1 * 65536 - s2 * 256 - s3 or -1, nil
+                local bytes, job = s3 and #rec - s1 * 65536 - s2 * 256 - s3 or -1, nil -- of a payload that is stored apart, none yet
                 local has_history, is_sound = byte(members[i], history_at) == 1, 0 <= bytes
                 if is_sound and (1 < flags or has_history or state.takes) then
                     is_sound, job = pcall(rules().of, id, rec, has_history and call('HGET', $HISTORIES, id))
                 end
+                if job and job.apart then bytes = job.apart end
                 local is_newer = false
                 if is_sound and state.takes then is_sound, is_newer = pcall(rules().is_newer, job) end
                 if not is_sound then
