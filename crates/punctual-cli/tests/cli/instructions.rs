@@ -10,12 +10,12 @@ const BOUNDS: [(&str, f64); 10] = [
     ("plain", 3.06),
     ("default retention", 3.4),
     ("retention at its bound", 3.7),
-    ("unique key", 9.6),
+    ("unique key", 3.44),
     ("concurrency key", 8.8),
     ("group", 13.3),
-    ("1 KiB", 3.0),
-    ("100 KiB", 1.75),
-    ("1 MiB", 1.62),
+    ("1 KiB", 3.08),
+    ("100 KiB", 1.54),
+    ("1 MiB", 1.48),
     ("16 shards", 8.3),
 ];
 

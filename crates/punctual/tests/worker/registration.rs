@@ -37,6 +37,11 @@ async fn until_job(client: &Client, id: JobId, state: State) {
     tokio::time::timeout(PATIENCE, found).await.unwrap();
 }
 
+/// Waits until a worker has ended.
+async fn ended(working: JoinHandle<Result<WorkReport>>) -> WorkReport {
+    tokio::time::timeout(PATIENCE, working).await.unwrap().unwrap().unwrap()
+}
+
 async fn order(client: &Client, id: &str, order: WorkerOrder) {
     let info = client.order_worker(id, order).await.unwrap().unwrap();
     assert_eq!(info.order, Some(order));
@@ -80,7 +85,7 @@ async fn a_life(client: &Client) {
 
     order(client, &info.id, WorkerOrder::Stop).await;
     tokio::time::timeout(PATIENCE, live.stopping()).await.unwrap();
-    let report = tokio::time::timeout(PATIENCE, working).await.unwrap().unwrap().unwrap();
+    let report = ended(working).await;
     assert_eq!(report.done, 2);
     // The token of the caller can be that of other workers.
     assert!(!callers.is_cancelled());
@@ -121,7 +126,7 @@ async fn a_stop_lets_runs_end_within_the_grace_period() {
     until(&rig.client, |info| info.state == WorkerState::Stopping).await;
     let late = rig.enqueue(2).await;
     gate.add_permits(2);
-    assert_eq!(working.await.unwrap().unwrap().done, 1);
+    assert_eq!(ended(working).await.done, 1);
     assert_eq!((rig.get(id).await.state, rig.get(late).await.state), (State::Done, State::Waiting));
 }
 
@@ -137,7 +142,7 @@ async fn a_killed_worker_is_missing_after_a_minute_and_forgotten_after_a_day() {
         panic!("no document")
     };
     order(&rig.client, &info.id, WorkerOrder::Stop).await;
-    working.await.unwrap().unwrap();
+    ended(working).await;
     // As if it had been killed.
     let put = DocOp::Put { key: key.clone(), precondition: Precondition::IfAbsent, value: doc.value };
     rig.client.store().doc(&put).await.unwrap();
@@ -160,7 +165,7 @@ async fn failures_of_the_registration_disturb_no_job() {
         told.recv().await.unwrap();
         until_job(&rig.client, id, State::Done).await;
         stop.cancel();
-        let ended = tokio::time::timeout(PATIENCE, working).await.unwrap().unwrap().unwrap();
+        let ended = ended(working).await;
         assert_eq!((ended.done, ended.lost), (1, 0), "{fault:?}");
     }
 }
@@ -178,7 +183,7 @@ async fn a_forwarder_says_what_it_sent() {
     let forwards = until(&rig.client, |_| true).await.forwards.unwrap();
     assert_eq!((&*forwards.to, forwards.sent, forwards.error), ("nats://host", 3, None));
     stop.cancel();
-    working.await.unwrap().unwrap();
+    ended(working).await;
 }
 
 #[tokio::test]

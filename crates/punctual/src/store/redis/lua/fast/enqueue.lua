@@ -1,15 +1,15 @@
--- The fast path of enqueue: one plain job in a queue that exists. A plain job has no unique key, no concurrency key, no group, no
--- expiry and no derived id. Its caller has called before. Arguments and answers are those of ../verbs/enqueue.lua.
+-- The fast path of enqueue: one plain job in a queue that exists. A plain job has no concurrency key, no group, no expiry and no
+-- derived id. Its unique key, if it has one, is no window, and no job has it. Its caller has called before. Arguments and answers are those of ../verbs/enqueue.lua.
 -- For any other call it returns nil before its first write, and the rest of the script answers: the general path. Both leave the
 -- same keys, byte by byte, so a rule that changes there changes here.
 -- Flags of a queue and lengths of rows: see queue() and read_shard() in ../base.lua.
--- Cost: O(log N), 9 to 15 commands.
+-- Cost: O(log N), 9 to 17 commands.
 local function enqueue_one()
     if #ARGV ~= 13 or ARGV[4] ~= 'o' or ARGV[7] ~= '' then return end
     local call, pack, unp, char, byte = redis.call, struct.pack, struct.unpack, string.char, string.byte
     local id, rest = ARGV[11], ARGV[13]
     local _, flags, level, kind, ms, expiry, _, _, _, skip = unp('>I2BBc1I7c1I7c1I4I3', ARGV[12])
-    if 16 <= flags or expiry ~= 'n' or math.floor(byte(id, 7) / 16) == $DERIVED then return end
+    if 32 <= flags or expiry ~= 'n' or math.floor(byte(id, 7) / 16) == $DERIVED then return end
     local now = tonumber(ARGV[1])
     if not now then
         local t = call('TIME')
@@ -35,6 +35,12 @@ local function enqueue_one()
     local last = call('HGET', $CALLS, key)
     if not last or #last < 14 or number <= unp('>I8', last) or now < unp('>I6', last, 9) then return end
     if call('HEXISTS', $RECORDS, id) == 1 then return end
+    local unique_key = nil
+    if 16 <= flags then
+        local at = 1 + (4 <= flags % 8 and 4 or 0) + (8 <= flags % 16 and 2 or 0)
+        unique_key = string.sub(rest, at, at + 15)
+        if 16 * $WINDOW <= level or call('HEXISTS', $UNIQUE_KEYS, unique_key) == 1 then return end
+    end
 
     local run_at = kind == 'a' and ms or math.min(now + ms, $INSTANT_MAX_MS)
     if run_at < now then run_at = now end
@@ -64,6 +70,7 @@ local function enqueue_one()
         flags, times, rest = flags + 128, times .. pack('>I4', bytes), string.sub(rest, 1, skip)
     end
     call('HSET', $RECORDS, id, pack('>BB', flags, level) .. q .. pack('>I3', 8 + #times + skip) .. times .. rest)
+    if unique_key then call('HSET', $UNIQUE_KEYS, unique_key, id .. pack('>I6', 0)) end
     call('ZADD', $TIMELINE, '0', q .. pack('>BI6', level % 16, run_at) .. id .. '\0')
     call('HSET', $CALLS, key, pack('>I8', number) .. created)
     if 0 < bytes then call('HINCRBY', $COUNTERS, q .. 'b', bytes) end

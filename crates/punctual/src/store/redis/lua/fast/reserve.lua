@@ -1,6 +1,6 @@
 -- The fast path of reserve and settle: at most one bare ack, then a reserve of at most one job in the same queue. The queue has no
--- limits, no lease in it has expired, and no upkeep is due. The end of the acked job frees no key, and it has no history. The reserved
--- job has no key, no group, no history and no expiry. Arguments and answers are those of ../verbs/settle.lua and
+-- limits, no lease in it has expired, and no upkeep is due. Neither job has a concurrency key, a group or a history, and the reserved one
+-- no expiry. A unique key of the reserved job is held until it is done. Arguments and answers are those of ../verbs/settle.lua and
 -- ../verbs/reserve/numbered.lua. A share matters only beside other queues, and company only to a job with a history.
 -- `acks`: 1, or 0; `from`: where the arguments of the reserve begin.
 -- For any other call it returns nil before its first write, and the rest of the script answers: the general path. Both leave the
@@ -22,10 +22,18 @@ local function reserve_one(acks, from)
     if format ~= $FORMAT or now < grace or wide <= now then return end
     if 0 < seen and seen - 1 + $LEASE_DEFAULT + $JUMP_PAUSE < now then return end
     -- The run of the acked job. Its flags show a key, a group or a history. Any verdict but a bare ack is longer than a fence.
-    local acked, acked_run = ARGV[3], nil
+    local acked, acked_run, freed = ARGV[3], nil, nil
     if acks == 1 then
         acked_run = call('HGET', $RUNS, acked)
-        if not acked_run or #acked_run < 32 or sub(acked_run, 1, 8) ~= ARGV[4] or 1 < byte(acked_run, 18) then return end
+        if not acked_run or #acked_run < 32 or sub(acked_run, 1, 8) ~= ARGV[4] then return end
+        local flags = byte(acked_run, 18)
+        if 8 <= flags or 2 <= flags % 4 then return end
+        if 4 <= flags then
+            -- A row of 22 bytes: the id, and when a window ends.
+            local holder = call('HGET', $UNIQUE_KEYS, sub(acked_run, 33, 48))
+            if holder and sub(holder, 17) ~= '\0\0\0\0\0\0' then return end
+            freed = holder and sub(holder, 1, 16) == acked and sub(acked_run, 33, 48)
+        end
     end
     -- The queue: neither paused nor last in, first out; no limits, no groups.
     local q = call('HGET', $QUEUES, ARGV[from + 6])
@@ -100,8 +108,8 @@ local function reserve_one(acks, from)
         rec = call('HGET', $RECORDS, id)
         if #member ~= 27 or byte(member, 27) ~= 0 or not rec or #rec < 26 or acks == 1 and id == acked then return end
         -- A time, a lease and a number of attempts of its own.
-        local flags, _, _, skip = unp('>BBc3I3', rec)
-        if 16 <= flags % 128 or 2 <= flags % 4 or #rec < skip then return end
+        local flags, scope, _, skip = unp('>BBc3I3', rec)
+        if 32 <= flags % 128 or 2 <= flags % 4 or #rec < skip then return end
         local bytes, fields_at = #rec - skip, 15 + flags % 2 * 6
         if 128 <= flags then
             if bytes ~= 0 then return end
@@ -109,13 +117,19 @@ local function reserve_one(acks, from)
             payload = call('HGET', $PAYLOADS, id) or ''
         end
         local own = 4 <= flags % 8 and unp('>I4', rec, fields_at)
+        local held, unique_key = 0, ''
+        if 16 <= flags % 128 then
+            if 16 <= scope then return end
+            local at = fields_at + (own and 4 or 0) + (8 <= flags % 16 and 2 or 0)
+            held, unique_key = 4, sub(rec, at, at + 15)
+        end
         local asked = tonumber(ARGV[from + 3])
         if lasts == 0 then lasts = $LEASE_DEFAULT end
         lasts = own or 0 < asked and asked or lasts
         fence = math.max(fence, now * 1000) + 1
         local ends = math.min(now + lasts, $INSTANT_MAX_MS)
         till = math.min(till, ends)
-        run = pack('>I8c3I6BI4I6I4', fence, q, ends, 0, bytes, now, lasts) .. ARGV[from + 4]
+        run = pack('>I8c3I6BI4I6I4', fence, q, ends, held, bytes, now, lasts) .. unique_key .. ARGV[from + 4]
     end
 
     -- From here on, nothing is left to the general path. The first write lets a full server go on: see drains() in ../base.lua.
@@ -124,6 +138,7 @@ local function reserve_one(acks, from)
     if acks == 1 then
         call('HDEL', $RUNS, acked)
         call('ZREM', $LEASES, place .. acked)
+        if freed then call('HDEL', $UNIQUE_KEYS, freed) end
         if keeps then
             call('HSET', $HISTORIES, acked, char(1 + 32, $DONE) .. time)
             call('ZADD', $ENDED_JOBS, '0', q .. char($DONE) .. time .. acked .. pack('>I4', bytes))
