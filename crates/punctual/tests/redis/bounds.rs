@@ -366,17 +366,30 @@ async fn long_payloads_are_removed_some_per_script() {
         .set(QueueSettings { done: Keep::NOTHING, ..QueueSettings::default() })
         .await
         .unwrap();
-    let mut leases = Vec::new();
-    for number in 1..=40 {
-        leases.extend(of.store.reserve(&reserve(number, 50)).await.unwrap().jobs.iter().map(|run| run.lease));
-    }
-    let acks: Vec<_> = leases.into_iter().map(|lease| Settlement { lease, verdict: Verdict::Ack }).collect();
+    let mut numbers = 1..;
+    let mut run = async || -> Vec<Settlement> {
+        let mut acks = Vec::new();
+        for number in numbers.by_ref().take(40) {
+            let runs = of.store.reserve(&reserve(number, 50)).await.unwrap().jobs;
+            acks.extend(runs.iter().map(|run| Settlement { lease: run.lease, verdict: Verdict::Ack }));
+        }
+        acks
+    };
+    let acks = run().await;
     // The server does not know this script yet.
     of.store.settle(&acks[..1], None).await.unwrap();
     let (settled, scripts) = of.scripts(of.store.settle(&acks[1..], None)).await;
     assert_eq!((settled.0.len(), scripts), (39, 2));
     assert_eq!(of.server.say(&["EXISTS", &super::key(&of.url, "b")]), "0");
     assert_eq!(of.store.count(None).await.unwrap().total(), 0);
+
+    // A bound of retention is met whatever the payloads have.
+    let two = QueueSettings { done: Keep { count: 2, ..Keep::SHORT }, ..QueueSettings::default() };
+    of.client.queue("mail").set(two).await.unwrap();
+    push().await;
+    let acks = run().await;
+    of.store.settle(&acks, None).await.unwrap();
+    assert_eq!(of.store.count(None).await.unwrap().done, 2);
 }
 
 /// S17: an ack of a job that is kept needs a sweep only if a bound could be exceeded by more than a sixteenth of it. Then the bound is

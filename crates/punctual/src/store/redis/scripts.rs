@@ -59,6 +59,16 @@ const ENDS_MAX: u64 = 64;
 /// The bytes of a payload for which such a sweep leaves room. Larger ones lead to a sweep earlier.
 const END_BYTES: u64 = 4 << 10;
 
+/// In members of the timeline, these are where a level would be: the mark of blocked jobs, and that of jobs of a group.
+const BLOCKED: u64 = 16;
+const GROUPED: u64 = 32;
+
+/// Flags in the settings of a queue; see `queue()` in `lua/base.lua`.
+const CAPPED: u64 = 4;
+const KEEPS_NO_DONE: u64 = 8;
+const LIMITED: u64 = 64;
+const GROUPS_LIMITED: u64 = 128;
+
 /// When upkeep is due for a queue that holds nothing, in ms: never, and the largest number that scripts count exactly.
 const AT_REST: u64 = (1 << 53) - 1;
 
@@ -91,7 +101,7 @@ const FAST_SETTLE: [&str; 2] = [
 ];
 
 /// The parts of `rules()`, in this order: each uses the definitions of those before it.
-const RULES: [&str; 9] = [
+const RULES: [&str; 8] = [
     include_str!("lua/state/codec.lua"),
     include_str!("lua/state/queues.lua"),
     include_str!("lua/state/limits.lua"),
@@ -100,7 +110,6 @@ const RULES: [&str; 9] = [
     include_str!("lua/state/places.lua"),
     include_str!("lua/state/runs.lua"),
     include_str!("lua/state/upkeep.lua"),
-    include_str!("lua/exports.lua"),
 ];
 
 /// Returns the numbers that scripts use as `$NAME`, so that no script repeats a number of the Rust code.
@@ -117,6 +126,12 @@ fn numbers() -> Vec<(&'static str, u64)> {
         ("NOTIFICATIONS", COMMON_KEYS.len() as u64 + 1),
         ("DERIVED", DERIVED_VERSION as u64),
         ("LEVELS", Priority::ALL.len() as u64),
+        ("BLOCKED", BLOCKED),
+        ("GROUPED", GROUPED),
+        ("CAPPED", CAPPED),
+        ("KEEPS_NO_DONE", KEEPS_NO_DONE),
+        ("LIMITED", LIMITED),
+        ("GROUPS_LIMITED", GROUPS_LIMITED),
         ("NEVER", NEVER),
         ("AT_REST", AT_REST),
         ("OPEN", OPEN),
@@ -148,6 +163,7 @@ fn numbers() -> Vec<(&'static str, u64)> {
         ("ID_MEMORY_MAX", limits::ID_MEMORY_MAX),
         ("INSTANT_MAX_MS", limits::INSTANT_MAX_MS),
         ("LEASE_DEFAULT", ceil_ms(limits::LEASE_DEFAULT)),
+        ("JUMP", ceil_ms(limits::LEASE_DEFAULT + limits::JUMP_PAUSE)),
         ("KEEP_LONG_AGE", long.age_ms),
         ("KEEP_LONG_BYTES", long.bytes),
         ("KEEP_LONG_COUNT", long.count),
@@ -216,19 +232,22 @@ fn made(name: &'static str, parts: &[&str]) -> Script {
 /// Makes a script from these parts, after the common ones.
 ///
 /// Parts that are needed less often are functions that are made only when they are needed. The larger one repeats the
-/// common words and captures only the arguments of the script. Its body is a nested function: a capture through two
-/// functions costs a copy, and through one a search.
+/// common words and captures only the arguments of the script. Each of its parts is a function within the part before: a function
+/// captures a local of the function around it by a search among all captured ones, and one of the functions further out by a copy.
 fn script(name: &'static str, parts: &[&str]) -> Script {
-    let before =
-        [KEY_NAMES, "local function make_rules(shard, queue, pending)", KEY_NAMES, "return (function()"];
+    let before = [KEY_NAMES, "local function make_rules(shard, queue, pending) local rules = {}", KEY_NAMES];
+    let rules = RULES.iter().flat_map(|part| ["return (function()", part]).collect::<Vec<_>>();
+    let ends = "end)() ".repeat(RULES.len());
     let after = [
-        "end)() end",
+        "return rules",
+        &ends,
+        "end",
         "local function make_pending(shard, queue, rules, now)",
         include_str!("lua/notifications.lua"),
         "end",
         include_str!("lua/base.lua"),
     ];
-    made(name, &[&before[..], &RULES, &after, parts].concat())
+    made(name, &[&before[..], &rules, &after, parts].concat())
 }
 
 /// Makes a script with a fast path before everything.

@@ -32,8 +32,8 @@ local function exists(id) return call('HEXISTS', $RECORDS, id) == 1 end
 local LENGTHS = {t = 27, o = 25, l = 25, e = 30, u = 22, v = 22, m = 6, k = 25, g = 35, h = 27, y = 26}
 local function is_whole(it, drop, key, entry)
     local length, mark = LENGTHS[what], what == 't' and byte(it, 4)
-    if mark == GROUPED then length = 44 end
-    if mark == BLOCKED then length = #it == 64 and 64 or 48 end
+    if mark == $GROUPED then length = 44 end
+    if mark == $BLOCKED then length = #it == 64 and 64 or 48 end
     if what == 'h' and sub(it, 4, 4) == 'k' then length = 36 end
     if not length or #it == length then return true end
     found('', nil, 'corrupt', 'an entry of another length')
@@ -42,19 +42,16 @@ end
 -- Returns whether a job holds its unique key in its present state. A window counts as over here: the clock may have
 -- gone back since it ended.
 local function holds_key(job)
-    if not job.digest or job.scope == rules().WINDOW or job.ended and not job.run then return false end
-    return job.scope ~= rules().UNTIL_START or job.state == WAITING and not job.started
+    if not job.digest or job.scope == $WINDOW or job.ended and not job.run then return false end
+    return job.scope ~= $UNTIL_START or job.state == $WAITING and not job.started
 end
 
 -- ── records ──
 
--- Returns a job with its place, or nil; also nil if its queue does not exist, or if its payload is stored apart and is not whole.
+-- Returns a job with its place, or nil; also nil if its queue does not exist, or if its payload is stored apart and is gone.
 local function load(id)
     local job = rules().load(id)
-    if not job or not is_queue(job.q) then return nil end
-    local payload = rules().payload_apart(id, job.rec)
-    shard.bytes = shard.bytes + (job.apart or 0)
-    return (not payload or #payload == job.apart) and job or nil
+    return job and is_queue(job.q) and (not job.apart or call('HEXISTS', $PAYLOADS, id) == 1) and job or nil
 end
 -- Returns the state and time at which a partially written record ended, as its history says: state1 ended6; or nil.
 local function end_of(id)
@@ -70,11 +67,11 @@ local function mend(id, q)
     end
     rules().end_lost(q, id)
     call('HDEL', $RUNS, id)
-    local job = load(id)
-    -- The record itself may be valid, and only its queue or its run was not.
+    local job = rules().load(id)
+    -- The record itself may be valid, and only its queue, its run or its payload was not.
     if job and job.q == q and not job.ended then
         if what == 't' then rules().unwait(job) end
-        rules().finish(job, DEAD, 'corrupt')
+        rules().finish(job, $DEAD, 'corrupt')
     else
         rules().bury(q, id, what == 'e')
     end
@@ -124,10 +121,10 @@ local function record(id)
             elseif 1 < job.attempt then
                 pending().tally(job.q, 'r', -1)
             end
-            rules().finish(job, DEAD, 'orphan')
+            rules().finish(job, $DEAD, 'orphan')
         end
         return
-    elseif job.state == WAITING and job.expires and not stands($EXPIRIES, job.q .. pack('>I6', job.expires) .. id) then
+    elseif job.state == $WAITING and job.expires and not stands($EXPIRIES, job.q .. pack('>I6', job.expires) .. id) then
         found(id, job.q, 'orphan', 'would never expire')
         if repair then
             call('ZADD', $EXPIRIES, '0', job.q .. pack('>I6', job.expires) .. id)
@@ -167,13 +164,13 @@ end
 local function place(key, member)
     local q, id = sub(member, 1, 3), what == 'l' and sub(member, 10) or what == 't' and rules().id_in(member) or sub(member, 11, 26)
     local job, belongs = load(id), nil
-    local blocked = what == 't' and byte(member, 4) == BLOCKED
+    local blocked = what == 't' and byte(member, 4) == $BLOCKED
     -- A repair may change which job of the key is next.
     if blocked and repair and is_queue(q) then rules().touch(q, sub(member, 5, 20)) end
     if blocked and job then
-        belongs = job.state == WAITING and job.key and rules().blocked_member(job) == member and not stands($TIMELINE, rules().waiting_member(job))
+        belongs = job.state == $WAITING and job.key and rules().blocked_member(job) == member and not stands($TIMELINE, rules().waiting_member(job))
     elseif what == 't' and job then
-        belongs = job.state == WAITING and rules().waiting_member(job) == member
+        belongs = job.state == $WAITING and rules().waiting_member(job) == member
     elseif what == 'l' and job then
         belongs = job.run and rules().lease_member(job) == member
     elseif job then
@@ -226,7 +223,7 @@ local function group_place(key, member)
     local q, place, at, of = unp('>c3c1I7c16', member)
     if place == 'd' then
         local job = load(of)
-        if job and job.state == WAITING and job.q == q and job.gid and job.run_at == at and not is_held(job) then return end
+        if job and job.state == $WAITING and job.q == q and job.gid and job.run_at == at and not is_held(job) then return end
         found(of, q, 'no_record', 'the time of a job that does not wait in a group then')
     else
         local row = call('HGET', $GROUPS, q .. of)
@@ -244,17 +241,20 @@ local function group(field, row)
     call('HSET', $GROUPS, field, 'n' .. sub(row, 2))
     if is_queue(q) then rules().touch_group(q, sub(field, 4)) else call('HDEL', $GROUPS, field) end
 end
--- Checks that a payload belongs to a record. That of a record that cannot be read is left to people.
-local function payload(id)
+-- Checks that a payload belongs to a record. That of a record that cannot be read is left to people, and one of another length to
+-- a worker, which makes its job dead.
+local function payload(id, row)
     local rec, job = call('HGET', $RECORDS, id), {}
-    if rec and (not pcall(rules().head, job, rec) or job.apart) then return end
+    if rec and not pcall(rules().head, job, rec) then return end
+    if job.apart and job.apart ~= #row and not end_of(id) then found(id, job.q, 'corrupt', 'has a part of its payload', true) end
+    if job.apart then return end
     found('', nil, 'no_record', 'a payload without a job')
     if repair then call('HDEL', $PAYLOADS, id) end
 end
 local function expiry(key, member)
     local q, till, id = unp('>c3I6c16', member)
     local job = load(id)
-    if job and job.state == WAITING and job.q == q and job.expires == till then return end
+    if job and job.state == $WAITING and job.q == q and job.expires == till then return end
     found(id, q, 'no_record', 'an expiry of no waiting job')
     if repair then call('ZREM', key, member) end
 end
@@ -322,7 +322,7 @@ local function count(q, counts)
     local function add(counter, by) counts[counter] = (counts[counter] or 0) + by end
     for _, member in ipairs(call('ZRANGEBYLEX', $TIMELINE, first, last)) do
         local job = load(rules().id_in(member))
-        if not job or BYTES_MAX < shard.bytes - begin then return nil end
+        if not job or $BATCH_BYTES_MAX < shard.bytes - begin then return nil end
         add('b', job.bytes)
         if 1 < job.attempt then add('r', 1) end
     end
@@ -346,7 +346,7 @@ local function counters(q)
     local counts = {}
     local n = count(q, counts)
     if not n then return 1 end
-    for _, counter in ipairs({'b', 'r', char(DONE), char(CANCELLED), char(DEAD)}) do
+    for _, counter in ipairs({'b', 'r', char($DONE), char($CANCELLED), char($DEAD)}) do
         local is, says = counts[counter] or 0, tonumber(call('HGET', $COUNTERS, q .. counter) or 0) or -1
         if is ~= says then
             found('', q, 'counter', string.format('%s: kept %.0f, counted %.0f',
@@ -378,7 +378,7 @@ local function hash(key, check, at_once)
             if is_whole(row, 'HDEL', key, field) then check(field, row) end
             bytes, answer[2] = bytes + #row, answer[2] + 1
         end
-    until cursor == '0' or limit / 2 <= answer[2] or BYTES_MAX <= bytes + shard.bytes
+    until cursor == '0' or limit / 2 <= answer[2] or $BATCH_BYTES_MAX <= bytes + shard.bytes
     if cursor ~= '0' then answer[1] = cursor end
 end
 local function set(key, check)
@@ -386,7 +386,7 @@ local function set(key, check)
     for i, member in ipairs(page) do
         if is_whole(member, 'ZREM', key, member) then check(key, member) end
         answer[2] = i
-        if BYTES_MAX <= shard.bytes or i == limit then
+        if $BATCH_BYTES_MAX <= shard.bytes or i == limit then
             answer[1] = member
             break
         end
@@ -408,7 +408,7 @@ local function doc_name(_, key)
 end
 local function queues()
     local q, last = from == '' and 0 or unp('>I3', from), call('HLEN', $QUEUES)
-    while q < last and answer[2] < limit and shard.bytes < BYTES_MAX do
+    while q < last and answer[2] < limit and shard.bytes < $BATCH_BYTES_MAX do
         q = q + 1
         answer[2] = answer[2] + counters(pack('>I3', q))
     end

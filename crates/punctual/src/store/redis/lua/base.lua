@@ -37,13 +37,13 @@ local function queue(q)
     -- A queue with settings that cannot be read is paused and removes nothing; it does not use defaults. Its version is
     -- that of no caller.
     if not stored or #stored < 133 then
-        stored = pack('>BI4I4', 1, 2 ^ 32 - 1, JUMP - JUMP_PAUSE) .. string.rep('\0', 14) .. string.rep(pack('>I7', NEVER), 9)
+        stored = pack('>BI4I4', 1, 2 ^ 32 - 1, $LEASE_DEFAULT) .. string.rep('\0', 14) .. string.rep(pack('>I7', $NEVER), 9)
             .. string.rep('\0', 22) .. '\1' .. string.rep('\0', 22) .. '\1?'
         shard.torn = shard.torn or {}
         shard.torn[q] = true
     end
     local flags, version, lease = unp('>BI4I4', stored)
-    if lease == 0 then lease = JUMP - JUMP_PAUSE end
+    if lease == 0 then lease = $LEASE_DEFAULT end
     local due, watch, spare, closed, tat, part, time, ungrouped, let = 0, 0, 0, 0, 0, 0, 0, 0, 0
     local length = rows[2] and #rows[2]
     if length == 21 then
@@ -77,29 +77,29 @@ local function read_shard()
     else
         shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, shard.is_new = 0, 0, 0, 0, 0, true
         -- Before there were format numbers, none was stored. The first write into a new shard stores the number.
-        shard.format = (row or 0 < call('HLEN', $QUEUES)) and 0 or FORMAT
+        shard.format = (row or 0 < call('HLEN', $QUEUES)) and 0 or $FORMAT
     end
-    shard.pause = now < shard.grace and shard.grace <= now + JUMP_PAUSE and shard.grace
+    shard.pause = now < shard.grace and shard.grace <= now + $JUMP_PAUSE and shard.grace
 end
 local function put_shard()
-    call('HSET', $STATE, 'turn', pack('>I7I7I7I7I4I2', shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, FORMAT))
-    shard.format = FORMAT
+    call('HSET', $STATE, 'turn', pack('>I7I7I7I7I4I2', shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, $FORMAT))
+    shard.format = $FORMAT
 end
 shard.put_shard = put_shard
 read_shard()
 -- A store with a later format, or with one that this version cannot read, is neither read nor changed. Each put_shard() raises
 -- an earlier one, and so does each write of what is new in this one.
-if FORMAT < shard.format or shard.format < $FORMAT_MIN then return redis.error_reply('FORMAT ' .. shard.format) end
+if $FORMAT < shard.format or shard.format < $FORMAT_MIN then return redis.error_reply('FORMAT ' .. shard.format) end
 -- Checks for a jump of the clock. put_shard() stores the time of this call (S14).
 local function check_clock()
-    if now + JUMP_PAUSE < shard.grace then shard.grace = 0 end
+    if now + $JUMP_PAUSE < shard.grace then shard.grace = 0 end
     -- A jump has one pause: silence after a call during the pause is not a second jump.
     local had_its_pause = shard.seen - 1 < shard.grace
-    if 0 < shard.seen and shard.seen - 1 + JUMP < now and not had_its_pause and 0 < call('HLEN', $RUNS) then
-        shard.grace = now + JUMP_PAUSE
+    if 0 < shard.seen and shard.seen - 1 + $JUMP < now and not had_its_pause and 0 < call('HLEN', $RUNS) then
+        shard.grace = now + $JUMP_PAUSE
     end
     shard.seen = now + 1
-    shard.pause = now < shard.grace and shard.grace <= now + JUMP_PAUSE and shard.grace
+    shard.pause = now < shard.grace and shard.grace <= now + $JUMP_PAUSE and shard.grace
 end
 
 -- The rules and the pending writes; each is made at its first use.
@@ -127,6 +127,6 @@ local function put_call(key, last, number, answer)
         -- This one member is too long for a short sorted set, which would be searched from end to end each time.
         call('ZADD', $TIMELINE, '0', LAST)
         call('ZADD', $LEASES, '0', LAST)
-        rules().hint_wide(now + CALL_MEMORY)
+        rules().hint_wide(now + $CALL_MEMORY)
     end
 end

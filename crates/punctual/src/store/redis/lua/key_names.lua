@@ -61,26 +61,9 @@
 -- ARGV[1]: now in Unix ms, or '' for the server's clock (S14).
 -- In t, o, l, e, v, k, n, g, h and f all scores are 0. Membership in t, r and e IS the state. The order is that of the
 -- bytes.
-local NOTIFICATIONS = $NOTIFICATIONS -- the position of the first notification key
+-- A name after a $ is a constant of the Rust code; see constants() in scripts.rs. Times are in ms.
 local call, pack, unp = redis.call, struct.pack, struct.unpack
 local sub, char, byte, concat, min, max = string.sub, string.char, string.byte, table.concat, math.min, math.max
-local WAITING, DONE, CANCELLED, DEAD, RUNNING = $WAITING, $DONE, $CANCELLED, $DEAD, $RUNNING
-local CAPPED, KEEPS_NO_DONE, LIMITED, GROUPS_LIMITED = 4, 8, 64, 128 -- flags of queues, see queue() in base.lua
-local LEVELS = $LEVELS
--- These are where a level would be: the mark of blocked jobs, and that of jobs of a group.
-local BLOCKED, GROUPED = 16, 32
-local DERIVED = $DERIVED -- the version of derived ids
-local FORMAT = $FORMAT -- see scripts.rs
-local END = $INSTANT_MAX_MS -- the last instant
 local LAST = string.rep('\255', 65) -- after all members of t and l, see put_call() in base.lua
 -- Sorts after everything that follows a prefix, for example an id or a digest, whose bytes can have any value.
 local BEHIND = string.rep('\255', 17)
-local NEVER = $NEVER -- the time of what will not come
-local AT_REST = $AT_REST -- when upkeep is due for a queue that holds nothing
--- Stands for a setting that nobody chose. Each reader uses the default of its own version.
-local OPEN = $OPEN
--- A name after a $ is a constant of the Rust code; see constants() in scripts.rs. Times are in ms.
-local POISON_LIMIT, EXPIRED_LEASES_MAX = $POISON_LIMIT, $EXPIRED_LEASES_MAX
-local CANDIDATES_EXTRA, GROUPS_EXTRA, GROUP_SERVICES_MAX = $CANDIDATES_EXTRA, $GROUPS_EXTRA, $GROUP_SERVICES_MAX
-local JUMP_PAUSE, JUMP = $JUMP_PAUSE, $LEASE_DEFAULT + $JUMP_PAUSE
-local CALL_MEMORY, BYTES_MAX, SPARE = $CALL_MEMORY, $BATCH_BYTES_MAX, $SPARE

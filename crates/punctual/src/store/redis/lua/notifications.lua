@@ -25,7 +25,7 @@ end
 function pending.watch(q, ms)
     local row = queue(q)
     row.watch, row.hinted = ms, true
-    spares[q] = ms + SPARE
+    spares[q] = ms + $SPARE
 end
 -- Notifies the processes that wait for something other than work, by its name.
 function pending.notify_named(name) named[name] = true end
@@ -59,10 +59,10 @@ function pending.put()
             -- The process that wakes for this time then finds later times.
             if row.watch <= now or ms < row.watch then
                 row.watch, row.hinted = ms, true
-                call('ZADD', notification, text(ms), 't', text(ms + SPARE), 'u')
+                call('ZADD', notification, text(ms), 't', text(ms + $SPARE), 'u')
             end
-        elseif row.spare <= now or now + SPARE < row.spare then
-            row.spare, row.hinted = now + SPARE, true
+        elseif row.spare <= now or now + $SPARE < row.spare then
+            row.spare, row.hinted = now + $SPARE, true
             call('ZADD', notification, 'LT', 0, 'r', text(row.spare), 's')
         else
             call('ZADD', notification, 'LT', 0, 'r')

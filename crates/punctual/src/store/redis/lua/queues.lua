@@ -15,12 +15,12 @@ local function counted(q)
         return call('ZLEXCOUNT', key, '[' .. prefix, '(' .. prefix .. BEHIND)
     end
     local function kept(what) return rules().counter(q .. what) end
-    local due = count($TIMELINE, q .. char(BLOCKED)) + call('ZLEXCOUNT', $GROUPS_BY_PLACE, '[' .. q .. 'd', '(' .. q .. 'd' .. pack('>I7', now + 1))
-    for level = 0, LEVELS - 1 do
+    local due = count($TIMELINE, q .. char($BLOCKED)) + call('ZLEXCOUNT', $GROUPS_BY_PLACE, '[' .. q .. 'd', '(' .. q .. 'd' .. pack('>I7', now + 1))
+    for level = 0, $LEVELS - 1 do
         due = due + call('ZLEXCOUNT', $TIMELINE, '[' .. q .. char(level), '(' .. q .. pack('>BI6', level, now + 1))
     end
     return {
-        count($TIMELINE, q), kept('r'), due, count($LEASES, q), count($ENDED_JOBS, q .. char(DONE)), count($ENDED_JOBS, q .. char(DEAD)),
-        count($ENDED_JOBS, q .. char(CANCELLED)), kept('b'),
+        count($TIMELINE, q), kept('r'), due, count($LEASES, q), count($ENDED_JOBS, q .. char($DONE)), count($ENDED_JOBS, q .. char($DEAD)),
+        count($ENDED_JOBS, q .. char($CANCELLED)), kept('b'),
     }
 end

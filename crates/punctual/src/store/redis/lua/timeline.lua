@@ -4,15 +4,15 @@
 -- first job of that level is due (`due`; nil: not read yet); when the first job of the levels before it is due
 -- (`past`).
 local function walk_of(q, gid)
-    local prefix = gid and q .. char(GROUPED) .. gid or q
-    return {q = q, gid = gid, prefix = prefix, level = 0, past = NEVER, over = queue(q).paused}
+    local prefix = gid and q .. char($GROUPED) .. gid or q
+    return {q = q, gid = gid, prefix = prefix, level = 0, past = $NEVER, over = queue(q).paused}
 end
 -- Walks to the first level in which a job is due at `till`. Returns whether there is one.
 local function is_due(walk, till)
     while not walk.over do
         if not walk.due then
-            local from, to = '[' .. walk.prefix .. char(walk.level), '(' .. walk.prefix .. char(LEVELS)
-            local member = walk.level < LEVELS and call('ZRANGEBYLEX', $TIMELINE, from, to, 'LIMIT', 0, 1)[1]
+            local from, to = '[' .. walk.prefix .. char(walk.level), '(' .. walk.prefix .. char($LEVELS)
+            local member = walk.level < $LEVELS and call('ZRANGEBYLEX', $TIMELINE, from, to, 'LIMIT', 0, 1)[1]
             if not member then
                 walk.over = true
                 return false
@@ -28,24 +28,24 @@ end
 -- must end first (S15). `takes`: the jobs are taken, not reserved.
 local function room_of(q, takes)
     local row = queue(q)
-    if row.flags < LIMITED and row.closed <= now then return NEVER, now end
+    if row.flags < $LIMITED and row.closed <= now then return $NEVER, now end
     return rules().room_of(q, takes)
 end
 -- Returns when the first job of a walk's queue is due and can start. If a job can start already, returns now.
 local function first_due(walk)
     local due = is_due(walk, now) and now or walk.past
     local _, opens = room_of(walk.q)
-    if NEVER <= opens then return NEVER end
+    if $NEVER <= opens then return $NEVER end
     local row = queue(walk.q)
     if now < due and 0 < row.let and not row.paused then due = min(due, rules().first_group(walk.q)) end
-    return due < NEVER and max(due, opens) or NEVER
+    return due < $NEVER and max(due, opens) or $NEVER
 end
 -- Notifies that a queue may start jobs which it could not start before. The call names only the
 -- queue's notification key. Does the pending writes.
 local function announce(q)
-    shard.notifications[q] = KEYS[NOTIFICATIONS]
+    shard.notifications[q] = KEYS[$NOTIFICATIONS]
     local due = first_due(walk_of(q))
-    if due < NEVER then pending().notify(q, due) end
+    if due < $NEVER then pending().notify(q, due) end
     -- Also if nothing is due.
     pending().put()
 end

@@ -110,17 +110,16 @@ local function reserve_one(acks, from)
         -- A time, a lease and a number of attempts of its own.
         local flags, scope, _, skip = unp('>BBc3I3', rec)
         if 32 <= flags % 128 or 2 <= flags % 4 or #rec < skip then return end
-        local bytes, fields_at = #rec - skip, 15 + flags % 2 * 6
+        local bytes, at, own, held, unique_key = #rec - skip, 15 + flags % 2 * 6, false, 0, ''
         if 128 <= flags then
-            if bytes ~= 0 then return end
-            bytes, fields_at = unp('>I4', rec, fields_at)
+            if bytes ~= 0 or skip < at + 7 then return end
+            bytes, at = unp('>I4', rec, at)
             payload = call('HGET', $PAYLOADS, id) or ''
         end
-        local own = 4 <= flags % 8 and unp('>I4', rec, fields_at)
-        local held, unique_key = 0, ''
+        if 4 <= flags % 8 then own, at = unp('>I4', rec, at) end
         if 16 <= flags % 128 then
-            if 16 <= scope then return end
-            local at = fields_at + (own and 4 or 0) + (8 <= flags % 16 and 2 or 0)
+            if 8 <= flags % 16 then at = at + 2 end
+            if 16 <= scope or skip < at + 22 then return end
             held, unique_key = 4, sub(rec, at, at + 15)
         end
         local asked = tonumber(ARGV[from + 3])

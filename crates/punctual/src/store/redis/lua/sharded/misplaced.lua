@@ -72,7 +72,7 @@ local function records()
             page[#page + 1], page[#page + 2] = some[2][i], within_of(some[2][i + 1])
             bytes = bytes + #some[2][i + 1]
         end
-    until next == '0' or 2 * limit < #page or BYTES_MAX <= bytes
+    until next == '0' or 2 * limit < #page or $BATCH_BYTES_MAX <= bytes
     page[1] = leave('p', server .. ' ' .. from .. ' ' .. token .. next)
     return page
 end
@@ -81,7 +81,7 @@ end
 -- how long after its time a member is over.
 local function last(bound, key, prefix, width, lasts)
     local to = BEHIND
-    if 0 < bound then to = pack('>I' .. width, max(min(bound, END) - lasts, 0) + 1) end
+    if 0 < bound then to = pack('>I' .. width, max(min(bound, $INSTANT_MAX_MS) - lasts, 0) + 1) end
     local member = call('ZREVRANGEBYLEX', key, '(' .. prefix .. to, '[' .. prefix, 'LIMIT', 0, 1)[1]
     return member and unp('>I' .. width, member, #prefix + 1) + lasts or 0
 end
@@ -92,7 +92,7 @@ local function memories()
     most = max(most, last(bound, $WINDOWS, '', 6, 0))
     for _, name in ipairs(names) do
         local q = call('HGET', $QUEUES, name)
-        most = max(most, last(bound, $REMEMBERED_BY_END, q, 6, rules().ID_MEMORY), last(bound, $GROUPS_BY_PLACE, q .. 'g', 7, 0))
+        most = max(most, last(bound, $REMEMBERED_BY_END, q, 6, $ID_MEMORY), last(bound, $GROUPS_BY_PLACE, q .. 'g', 7, 0))
     end
     if from ~= '' then return {leave('m', pack('>I7I7', bound, most) .. from)} end
     if most == 0 then leave('c', '') else leave('m', pack('>I7I7', most, 0)) end

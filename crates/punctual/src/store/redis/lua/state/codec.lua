@@ -2,12 +2,7 @@
 
 local now = shard.now
 local tally, notify, notify_named, hint = pending.tally, pending.notify, pending.notify_named, pending.hint
-local UNTIL_START, WINDOW = $UNTIL_START, $WINDOW
-local FAILURES_MAX, ID_MEMORY, ID_MEMORY_MAX = $FAILURES_MAX, $ID_MEMORY, $ID_MEMORY_MAX
-local SNOOZES_MAX, SNOOZE_MIN, RECLAIM_MAX = $SNOOZES_MAX, $SNOOZE_MIN, $RECLAIM_MAX
 local FORGET_ROUNDS_MAX, FORGET_LOOK = 4, 100
-local PAUSE_MAX, HELD_FOR = $PAUSE_MAX, $HELD_FOR
-local STRIDE, REGROUP_MAX = $STRIDE, $REGROUP_MAX
 local NONE = pack('>I6', 0)
 
 local function text(n) return string.format('%.0f', n) end
@@ -72,14 +67,15 @@ end
 local function put_record(job, rec, apart)
     call('HSET', $RECORDS, job.id, rec)
     if apart then
-        if shard.format < FORMAT then shard.put_shard() end
+        if shard.format < $FORMAT then shard.put_shard() end
         call('HSET', $PAYLOADS, job.id, apart)
     elseif job.apart then
         call('HDEL', $PAYLOADS, job.id)
     end
+    shard.bytes = shard.bytes + (job.apart or 0) / $REMOVED_PER_READ
 end
 -- Returns the payload of a record if it is stored apart ('' if it is not there), else nil.
-local function payload_apart(id, rec) return 128 <= byte(rec) and (call('HGET', $PAYLOADS, id) or '') or nil end
+local function payload_apart(id, rec) return 128 <= (byte(rec) or 0) and (call('HGET', $PAYLOADS, id) or '') or nil end
 
 -- Returns the kind of a record's job: the client's first chunk has it after the content type. Returns '' if it cannot
 -- be read.
@@ -198,3 +194,7 @@ local function put_run(id, run)
     call('HSET', $RUNS, id, row)
     return row
 end
+
+rules.within, rules.as_chunk, rules.behind_chunk, rules.head, rules.record_of, rules.put_record = within, as_chunk, behind_chunk, head, record_of, put_record
+rules.payload_apart, rules.kind_of, rules.history, rules.history_of, rules.put_history = payload_apart, kind_of, history, history_of, put_history
+rules.run_of, rules.set_company, rules.set_history, rules.put_run = run_of, set_company, set_history, put_run

@@ -15,7 +15,7 @@ local function group_of(q, gid)
         group.place, group.at, group.closed, group.tat, group.part = unp('>c1I7I7I7I4', row)
     end
     local limits = limits_of(q).group
-    if has(queue(q).flags, GROUPS_LIMITED) then limits = call('HGET', $SETTINGS, q .. 'g' .. gid) or limits end
+    if has(queue(q).flags, $GROUPS_LIMITED) then limits = call('HGET', $SETTINGS, q .. 'g' .. gid) or limits end
     group.weight, group.concurrency, group.rate, group.period, group.burst = unp('>BI7I4I7I4', limits)
     groups[q .. gid] = group
     return group
@@ -34,16 +34,16 @@ end
 shard.put_groups = put_groups
 -- Returns when a group can start a job: NEVER if a running job must end first.
 local function group_opens(group)
-    if 0 < group.concurrency and group.concurrency - 1 <= run_of_key(group.q .. group.gid) then return NEVER end
+    if 0 < group.concurrency and group.concurrency - 1 <= run_of_key(group.q .. group.gid) then return $NEVER end
     local _, opens = room_in_time(group)
     return opens
 end
 local function is_open(group) return group_opens(group) <= now end
 -- Returns when the first waiting job of a group is due.
 local function first_of_group(group)
-    local prefix, first, level = group.q .. char(GROUPED) .. group.gid, NEVER, 0
-    while level < LEVELS do
-        local member = call('ZRANGEBYLEX', $TIMELINE, '[' .. prefix .. char(level), '(' .. prefix .. char(LEVELS), 'LIMIT', 0, 1)[1]
+    local prefix, first, level = group.q .. char($GROUPED) .. group.gid, $NEVER, 0
+    while level < $LEVELS do
+        local member = call('ZRANGEBYLEX', $TIMELINE, '[' .. prefix .. char(level), '(' .. prefix .. char($LEVELS), 'LIMIT', 0, 1)[1]
         if not member then break end
         local run_at
         level, run_at = unp('>BI6', member, 21)
@@ -69,13 +69,13 @@ local function regroup(group)
     local row = queue(q)
     if row.let == 0 then row.let, row.hinted = 1, true end
     local first, opens = first_of_group(group), group_opens(group)
-    if first == NEVER then
+    if first == $NEVER then
         -- The state is kept through its last millisecond, in case the clock goes back in it.
         local last = max(group.closed, group.tat)
         local is_kept = now <= last
         return move(group, is_kept and 'g' or '', is_kept and last + 1 or 0)
     end
-    if opens == NEVER then return move(group, 'b', row.version) end
+    if opens == $NEVER then return move(group, 'b', row.version) end
     local at = first
     if now < opens then
         -- This follows from the clock. If the clock goes back, the group is checked again.
@@ -87,7 +87,7 @@ local function regroup(group)
     notify(q, at)
 end
 -- Returns the tag of a group that is activated.
-local function come(row, weight) return row.time + math.floor(STRIDE / weight) - 1 end
+local function come(row, weight) return row.time + math.floor($STRIDE / weight) - 1 end
 -- Returns the members of GROUPS_BY_PLACE in one place of a queue, up to `till`, at most `limit`.
 local function groups_in(q, place, till, limit)
     return call('ZRANGEBYLEX', $GROUPS_BY_PLACE, '[' .. q .. place, '(' .. q .. place .. pack('>I7', till + 1), 'LIMIT', 0, limit)
@@ -102,10 +102,10 @@ local function let_in(q, most)
     if now + 1 < before then
         -- The clock went back: jobs of active groups may not be due any more, and pauses may be void.
         for place in string.gmatch('rw', '.') do
-            for _, member in ipairs(groups_in(q, place, NEVER, REGROUP_MAX)) do regroup(group_in(q, member)) end
+            for _, member in ipairs(groups_in(q, place, $NEVER, $REGROUP_MAX)) do regroup(group_in(q, member)) end
         end
     end
-    for _, member in ipairs(groups_in(q, 'b', row.version - 1, GROUPS_EXTRA)) do regroup(group_in(q, member)) end
+    for _, member in ipairs(groups_in(q, 'b', row.version - 1, $GROUPS_EXTRA)) do regroup(group_in(q, member)) end
     for _, member in ipairs(groups_in(q, 'g', now, most)) do regroup(group_in(q, member)) end
     for _, member in ipairs(groups_in(q, 'w', now, most)) do
         local group = group_in(q, member)
@@ -119,7 +119,7 @@ local function mind_ungrouped(q, is_due)
     if ungrouped ~= row.ungrouped then row.ungrouped, row.hinted = ungrouped, true end
 end
 local function first_active(q)
-    local member = groups_in(q, 'r', NEVER, 1)[1]
+    local member = groups_in(q, 'r', $NEVER, 1)[1]
     return member and group_in(q, member)
 end
 -- Deactivates a group that has jobs which can start, until it is activated again.
@@ -129,19 +129,19 @@ local function charge(group)
     local row = queue(group.q)
     row.time, row.hinted = group.at, true
     if 0 < group.rate then spend_rate(group, 1) end
-    move(group, 'r', group.at + math.floor(STRIDE / group.weight))
+    move(group, 'r', group.at + math.floor($STRIDE / group.weight))
 end
 local function charge_ungrouped(q)
     local row = queue(q)
-    row.time, row.ungrouped, row.hinted = row.ungrouped, row.ungrouped + STRIDE, true
+    row.time, row.ungrouped, row.hinted = row.ungrouped, row.ungrouped + $STRIDE, true
 end
 -- Returns when the first group of a queue can start a job.
 local function first_group(q)
     if now + 1 < queue(q).let then
         -- The clock went back: the places of groups may be wrong.
-        local first = NEVER
+        local first = $NEVER
         for place in string.gmatch('rw', '.') do
-            for _, member in ipairs(groups_in(q, place, NEVER, REGROUP_MAX)) do
+            for _, member in ipairs(groups_in(q, place, $NEVER, $REGROUP_MAX)) do
                 local group = group_in(q, member)
                 local due, opens = first_of_group(group), group_opens(group)
                 first = min(first, now < opens and max(due, opens) or due)
@@ -151,17 +151,17 @@ local function first_group(q)
     end
     local first = call('ZRANGEBYLEX', $GROUPS_BY_PLACE, '[' .. q .. 'r', '(' .. q .. 'x', 'LIMIT', 0, 1)[1]
     local is_ready = first and sub(first, 4, 4) == 'r' or groups_in(q, 'b', queue(q).version - 1, 1)[1]
-    return is_ready and now or first and unp('>I7', first, 5) or NEVER
+    return is_ready and now or first and unp('>I7', first, 5) or $NEVER
 end
 -- Handles new settings: the limits of groups may have changed. Groups beyond these follow later.
 local function look_at_groups(q)
     for place in string.gmatch('rwb', '.') do
-        for _, member in ipairs(groups_in(q, place, NEVER, REGROUP_MAX)) do touch_group(q, sub(member, 12)) end
+        for _, member in ipairs(groups_in(q, place, $NEVER, $REGROUP_MAX)) do touch_group(q, sub(member, 12)) end
     end
 end
 -- Returns whether a waiting job is due, and held back.
 local function is_blocked(job)
-    if job.state ~= WAITING or now < job.run_at or call('HEXISTS', $SETTINGS, job.q) == 0 then return false end
+    if job.state ~= $WAITING or now < job.run_at or call('HEXISTS', $SETTINGS, job.q) == 0 then return false end
     return is_full(job) or room_of(job.q) <= 0 or job.gid and not is_open(group_of(job.q, job.gid))
 end
 
@@ -172,11 +172,11 @@ local function hand_over()
     shard.touched = nil
     for _, of in ipairs(touched) do
         local q = sub(of, 1, 3)
-        local first = first_blocked(q .. char(BLOCKED) .. sub(of, 4), queue(q).lifo)
+        local first = first_blocked(q .. char($BLOCKED) .. sub(of, 4), queue(q).lifo)
         if first and (#first == 48 or #first == 64) and run_of_key(of) < unp('>I4', first, 45) then
             local run_at, gid = unp('>I6', first, 22), sub(first, 49)
             call('ZREM', $TIMELINE, first)
-            call('ZADD', $TIMELINE, '0', q .. (gid ~= '' and char(GROUPED) .. gid or '') .. sub(first, 21, 44))
+            call('ZADD', $TIMELINE, '0', q .. (gid ~= '' and char($GROUPED) .. gid or '') .. sub(first, 21, 44))
             if gid ~= '' then
                 call('ZADD', $GROUPS_BY_PLACE, '0', timed(q, run_at, sub(first, 28, 43)))
                 touch_group(q, gid)
@@ -191,3 +191,7 @@ local function hand_over()
     return any
 end
 shard.hand_over = hand_over
+
+rules.group_of, rules.is_open, rules.regroup, rules.let_in, rules.mind_ungrouped, rules.first_active = group_of, is_open, regroup, let_in, mind_ungrouped, first_active
+rules.leave_active, rules.charge, rules.charge_ungrouped, rules.first_group, rules.look_at_groups = leave_active, charge, charge_ungrouped, first_group, look_at_groups
+rules.is_blocked, rules.hand_over = is_blocked, hand_over

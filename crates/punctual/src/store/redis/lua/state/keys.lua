@@ -39,7 +39,7 @@ local function first_live(q, key, gid)
         return member and sub(member, 21)
     end
     -- Beside a blocked job there is another job of its key that is not blocked.
-    local waiting, running = first($TIMELINE, q .. char(GROUPED) .. gid), first($RUNNING_KEYS, q .. gid)
+    local waiting, running = first($TIMELINE, q .. char($GROUPED) .. gid), first($RUNNING_KEYS, q .. gid)
     if waiting or running then return waiting and sub(waiting, 28, 43) or sub(running, 20) end
     local row = call('HGET', $GROUPS, q .. gid)
     if row and #row == 26 then
@@ -74,7 +74,7 @@ local function first_blocked(prefix, lifo)
         local from, to = within(prefix)
         return call('ZRANGEBYLEX', $TIMELINE, from, to, 'LIMIT', 0, 1)[1]
     end
-    for level = 0, LEVELS - 1 do
+    for level = 0, $LEVELS - 1 do
         local from, to = within(prefix .. char(level))
         local first = call('ZREVRANGEBYLEX', $TIMELINE, to, from, 'LIMIT', 0, 1)[1]
         if first then return first end
@@ -83,7 +83,7 @@ end
 -- Returns whether a blocked job of the same key comes before the job of this member of the timeline.
 local function is_behind(job, member)
     local lifo = queue(job.q).lifo
-    local first = first_blocked(job.q .. char(BLOCKED) .. job.key, lifo)
+    local first = first_blocked(job.q .. char($BLOCKED) .. job.key, lifo)
     if not first then return false end
     -- Level, run_at and id are compared byte by byte, because < depends on the server's locale.
     for i = 0, 22 do
@@ -118,7 +118,7 @@ local function put_key(digest, id, till)
 end
 -- Returns until when a job holds its key if its enqueue decided that, else 0.
 local function window_end(job)
-    return job.scope == WINDOW and min(job.created + job.window, END) or 0
+    return job.scope == $WINDOW and min(job.created + job.window, $INSTANT_MAX_MS) or 0
 end
 local function free(digest, id)
     local row = call('HGET', $UNIQUE_KEYS, digest)
@@ -130,3 +130,7 @@ end
 local function free_key(job)
     if job.digest then free(job.digest, job.id) end
 end
+
+rules.touch, rules.is_full, rules.touch_group, rules.live_member, rules.put_live, rules.end_live = touch, is_full, touch_group, live_member, put_live, end_live
+rules.first_live, rules.end_keyed, rules.end_lost, rules.timed, rules.is_behind, rules.holder = first_live, end_keyed, end_lost, timed, is_behind, holder
+rules.put_key, rules.window_end, rules.free, rules.free_key = put_key, window_end, free, free_key

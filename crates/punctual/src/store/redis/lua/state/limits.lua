@@ -9,8 +9,8 @@ local function ahead(row)
 end
 -- Returns how many jobs a rate and a pause let start now, and when the next one can.
 local function room_in_time(of)
-    local most, opens = NEVER, now
-    if now < of.closed and of.closed <= now + PAUSE_MAX then most, opens = 0, of.closed end
+    local most, opens = $NEVER, now
+    if now < of.closed and of.closed <= now + $PAUSE_MAX then most, opens = 0, of.closed end
     if 0 < of.rate then
         local left = of.burst * of.period - ahead(of)
         if left < of.period then
@@ -27,7 +27,7 @@ local function room_of(q, takes)
     if 0 < row.concurrency then
         local from, to = within(q)
         local left = row.concurrency - 1 - call('ZLEXCOUNT', $LEASES, from, to) - row.started
-        if left <= 0 then return 0, NEVER, opens end
+        if left <= 0 then return 0, $NEVER, opens end
         if not takes then most = min(most, left) end
     end
     return most, opens, opens
@@ -47,7 +47,9 @@ local function spend(q, n, takes)
 end
 -- Sets a pause at the request of a run.
 local function close(of, till)
-    local last = now + PAUSE_MAX
+    local last = now + $PAUSE_MAX
     till = min(till, last)
     of.closed = of.closed <= last and max(of.closed, till) or till
 end
+
+rules.room_of, rules.spend = room_of, spend

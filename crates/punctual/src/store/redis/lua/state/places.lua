@@ -15,15 +15,15 @@ local function bury(q, id, had_ended, live)
     if job.key and not job.gid then call('ZREM', $GROUPS_BY_PLACE, q .. 'k' .. job.key .. id) end
     -- Whether a caller waits for it cannot be read, so it is notified in any case.
     notify_end({id = id, watched = true})
-    call('HSET', $HISTORIES, id, pack('>BBI6', 32 + 64, DEAD, now) .. pack('>I2', 7) .. 'corrupt')
-    call('ZADD', $ENDED_JOBS, '0', q .. pack('>BI6', DEAD, now) .. id .. pack('>I4', bytes))
+    call('HSET', $HISTORIES, id, pack('>BBI6', 32 + 64, $DEAD, now) .. pack('>I2', 7) .. 'corrupt')
+    call('ZADD', $ENDED_JOBS, '0', q .. pack('>BI6', $DEAD, now) .. id .. pack('>I4', bytes))
     if not had_ended then tally(q, 'b', -(live or bytes)) end
-    tally(q, char(DEAD), bytes)
+    tally(q, char($DEAD), bytes)
     hint(q, 0)
 end
 
 local function waiting_member(job)
-    local prefix = job.gid and job.q .. char(GROUPED) .. job.gid or job.q
+    local prefix = job.gid and job.q .. char($GROUPED) .. job.gid or job.q
     return prefix .. pack('>BI6', job.level, job.run_at) .. job.id .. job.history
 end
 local function put_waiting(job)
@@ -45,7 +45,7 @@ local function unwait(job)
 end
 -- Returns the member of TIMELINE of a blocked job.
 local function blocked_member(job)
-    return job.q .. char(BLOCKED) .. job.key .. sub(waiting_member(job), -24) .. pack('>I4', job.most) .. (job.gid or '')
+    return job.q .. char($BLOCKED) .. job.key .. sub(waiting_member(job), -24) .. pack('>I4', job.most) .. (job.gid or '')
 end
 local function leave_waiting(job)
     call('ZREM', $TIMELINE, waiting_member(job))
@@ -81,7 +81,7 @@ end
 -- Delays a waiting job that only a newer version may run, and that has left the timeline. Nothing is counted.
 local function hold(job)
     unwait(job)
-    job.run_at, job.moved = min(now + HELD_FOR, END), true
+    job.run_at, job.moved = min(now + $HELD_FOR, $INSTANT_MAX_MS), true
     put_history(job)
     put_waiting(job)
     if job.key then touch(job.q, job.key) end
@@ -89,14 +89,14 @@ local function hold(job)
 end
 -- Returns the id in a member of TIMELINE or ENDED_JOBS.
 local function id_in(member)
-    local at = byte(member, 4) < BLOCKED and 11 or 28
+    local at = byte(member, 4) < $BLOCKED and 11 or 28
     return sub(member, at, at + 15)
 end
 local function lease_member(job) return job.q .. at6(job.run.till) .. job.id end
 -- Moves the end of a lease to now plus its length. Returns the new row of the run.
 local function extend_lease(id, run)
     call('ZREM', $LEASES, run.q .. at6(run.till) .. id)
-    run.till = min(now + run.lasts, END)
+    run.till = min(now + run.lasts, $INSTANT_MAX_MS)
     call('ZADD', $LEASES, '0', run.q .. at6(run.till) .. id)
     return put_run(id, run)
 end
@@ -113,7 +113,7 @@ local function leave_ended(job)
 end
 -- Remembers a derived id after its record is gone (S17).
 local function remember(q, id, ended)
-    if math.floor(byte(id, 7) / 16) ~= DERIVED or ended + ID_MEMORY <= now then return end
+    if math.floor(byte(id, 7) / 16) ~= $DERIVED or ended + $ID_MEMORY <= now then return end
     local old = call('HGET', $REMEMBERED, q .. id)
     if old then call('ZREM', $REMEMBERED_BY_END, q .. old .. id) end
     call('HSET', $REMEMBERED, q .. id, at6(ended))
@@ -133,9 +133,9 @@ end
 -- Ends a job that has left its place.
 local function finish(job, state, reason)
     job.state, job.ended, job.reason = state, now, reason
-    if state ~= DONE then job.result = nil end
+    if state ~= $DONE then job.result = nil end
     notify_end(job)
-    if job.scope ~= WINDOW then free_key(job) end
+    if job.scope ~= $WINDOW then free_key(job) end
     end_live(job.q, job, job.id)
     tally(job.q, 'b', -job.bytes)
     if keeps_nothing(job.q, state) then
@@ -149,14 +149,19 @@ local function finish(job, state, reason)
 end
 -- Removes a job that an operator deletes or purges. Unlike age, that frees the window of a job that never started.
 local function delete(job)
-    if job.state == WAITING then
+    if job.state == $WAITING then
         leave_waiting(job)
         end_live(job.q, job, job.id)
         tally(job.q, 'b', -job.bytes)
     else
         leave_ended(job)
     end
-    if not (job.scope == WINDOW and job.started) then free_key(job) end
+    if not (job.scope == $WINDOW and job.started) then free_key(job) end
     notify_end(job)
     remove(job)
 end
+
+rules.bury, rules.waiting_member, rules.put_waiting, rules.unwait, rules.blocked_member = bury, waiting_member, put_waiting, unwait, blocked_member
+rules.leave_waiting, rules.is_newer, rules.hold, rules.id_in, rules.lease_member, rules.extend_lease = leave_waiting, is_newer, hold, id_in, lease_member, extend_lease
+rules.kept_bytes, rules.ended_member, rules.leave_ended, rules.remember, rules.finish = kept_bytes, ended_member, leave_ended, remember, finish
+rules.delete = delete

@@ -2,7 +2,7 @@
 
 -- Returns how long jobs of one state are kept. `is_dead`: which default applies if nothing was chosen.
 local function kept(age, count, bytes, is_dead)
-    if age ~= OPEN then return {age, count, bytes} end
+    if age ~= $OPEN then return {age, count, bytes} end
     local shards = count
     if is_dead then return {$KEEP_LONG_AGE, math.ceil($KEEP_LONG_COUNT / shards), math.ceil($KEEP_LONG_BYTES / shards)} end
     return {$KEEP_SHORT_AGE, math.ceil($KEEP_SHORT_COUNT / shards), math.ceil($KEEP_SHORT_BYTES / shards)}
@@ -24,7 +24,7 @@ local function limits_of(q)
     return row
 end
 
-local function keeps_nothing(q, state) return has(queue(q).flags, KEEPS_NO_DONE * 2 ^ (state - DONE)) end
+local function keeps_nothing(q, state) return has(queue(q).flags, $KEEPS_NO_DONE * 2 ^ (state - $DONE)) end
 -- Returns a counter of a queue. A server that lost half a transaction may have a negative one, until an audit counts
 -- again.
 local function counter(key) return max(tonumber(call('HGET', $COUNTERS, key) or 0) or 0, 0) end
@@ -46,7 +46,7 @@ local function settings_of(q)
 end
 -- Makes a queue with these settings.
 local function new_queue(name, row)
-    if shard.is_new or shard.format < FORMAT then shard.put_shard() end
+    if shard.is_new or shard.format < $FORMAT then shard.put_shard() end
     local q = pack('>I3', call('HLEN', $QUEUES) + 1)
     call('HSET', $QUEUES, name, q)
     call('ZADD', $NAMES, 0, name)
@@ -67,11 +67,11 @@ local function rest(q, name)
     local row = queue(q)
     call('ZADD', $NAMES, 0, '\0' .. name)
     call('ZREM', $NAMES, name)
-    row.due, row.hinted = AT_REST, true
+    row.due, row.hinted = $AT_REST, true
 end
 local function wake(q, name)
     local row = queue(q)
-    if row.due ~= AT_REST then return end
+    if row.due ~= $AT_REST then return end
     call('ZADD', $NAMES, 0, name)
     call('ZREM', $NAMES, '\0' .. name)
     row.due, row.hinted = 0, true
@@ -87,7 +87,7 @@ end
 
 -- Returns the job of a record and a history.
 local function of(id, rec, x)
-    local job = {id = id, rec = rec, state = WAITING}
+    local job = {id = id, rec = rec, state = $WAITING}
     head(job, rec)
     history(job, x)
     return job
@@ -101,7 +101,7 @@ local function load(id)
     shard.bytes = shard.bytes + #rec + (x and #x or 0)
     local is_sound, job = pcall(function()
         local job = of(id, rec, x)
-        if row then job.state, job.row, job.run = RUNNING, row, run_of(row) end
+        if row then job.state, job.row, job.run = $RUNNING, row, run_of(row) end
         return job
     end)
     return is_sound and job or nil
@@ -110,3 +110,6 @@ end
 local function is_hidden(job)
     return job.ended and job.ended + limits_of(job.q).keep[job.state][1] <= now
 end
+
+rules.limits_of, rules.counter, rules.name_of, rules.put_settings, rules.settings_of = limits_of, counter, name_of, put_settings, settings_of
+rules.new_queue, rules.wake, rules.hint_wide, rules.of, rules.load, rules.is_hidden = new_queue, wake, hint_wide, of, load, is_hidden

@@ -10,12 +10,12 @@ local function leave_run(job, next)
         local failures = job.failures
         failures[#failures + 1] =
             pack('>I4I6I6I2', job.attempt, run.started, now, #run.worker) .. run.worker .. next.failed
-        if FAILURES_MAX < #failures then table.remove(failures, 1) end
+        if $FAILURES_MAX < #failures then table.remove(failures, 1) end
     end
     job.attempt, job.expired_leases, job.snoozes = next.attempt, next.expired_leases or 0, next.snoozes or 0
     job.started, job.run = true, nil
-    if next.state ~= WAITING then return finish(job, next.state, next.reason) end
-    job.state, job.reason = WAITING, next.reason
+    if next.state ~= $WAITING then return finish(job, next.state, next.reason) end
+    job.state, job.reason = $WAITING, next.reason
     if next.run_at and next.run_at ~= job.run_at then job.run_at, job.moved = next.run_at, true end
     put_history(job)
     put_waiting(job)
@@ -23,19 +23,19 @@ local function leave_run(job, next)
 end
 -- Ends a run whose lease expired (S9). Returns the state of the job.
 local function reclaimed(job)
-    local expired_leases = min(job.expired_leases + 1, EXPIRED_LEASES_MAX)
+    local expired_leases = min(job.expired_leases + 1, $EXPIRED_LEASES_MAX)
     local next = {attempt = job.attempt, expired_leases = expired_leases, snoozes = job.snoozes, failed = 'lease expired'}
     if has(job.run.flags, 1) then
-        next.state, next.reason = CANCELLED, 'cancelled'
-    elseif POISON_LIMIT <= next.expired_leases and not has(job.run.flags, 32) then
-        next.state, next.reason = DEAD, 'crashes'
+        next.state, next.reason = $CANCELLED, 'cancelled'
+    elseif $POISON_LIMIT <= next.expired_leases and not has(job.run.flags, 32) then
+        next.state, next.reason = $DEAD, 'crashes'
     elseif job.max_attempts <= job.attempt then
-        next.state, next.reason = DEAD, 'attempts'
+        next.state, next.reason = $DEAD, 'attempts'
     else
-        next.state, next.attempt = WAITING, job.attempt + 1
+        next.state, next.attempt = $WAITING, job.attempt + 1
         if 3 <= next.expired_leases or next.expired_leases == 2 and job.max_attempts <= next.attempt then
             local step, low16 = (next.expired_leases - 1) * job.run.lasts, byte(job.id, 15) * 256 + byte(job.id, 16)
-            next.run_at = min(now + step + math.floor(step * low16 / 65536), END)
+            next.run_at = min(now + step + math.floor(step * low16 / 65536), $INSTANT_MAX_MS)
         end
     end
     leave_run(job, next)
@@ -49,46 +49,46 @@ local OVERRULED = {attempts = 16, snoozes = 32, cancelled = 48, corrupt = 64}
 --     newer version; c cancel; d dead
 -- Returns the state, plus a number of OVERRULED.
 local function verdict(job, what, rest)
-    local next, overruled = {attempt = job.attempt, state = WAITING}, nil
+    local next, overruled = {attempt = job.attempt, state = $WAITING}, nil
     local function overrule(state, reason)
         next.state, next.reason, overruled = state, reason, OVERRULED[reason]
     end
     if what == 'g' then
         local kind, ms = unp('>c1I7', rest)
         local of = job.gid and group_of(job.q, job.gid) or queue(job.q)
-        close(of, kind == 'a' and max(ms, now) or min(now + ms, END))
+        close(of, kind == 'a' and max(ms, now) or min(now + ms, $INSTANT_MAX_MS))
         of.hinted = true
         what = 'r'
     end
     if what == 'a' then
-        next.state, job.result = DONE, rest
+        next.state, job.result = $DONE, rest
     elseif has(job.run.flags, 1) then
         -- S12: the end of the run decides. Any verdict but an ack obeys the request.
-        overrule(CANCELLED, 'cancelled')
+        overrule($CANCELLED, 'cancelled')
     elseif what == 'r' then
         local kind, ms = unp('>c1I7', rest)
         next.failed = sub(rest, 9)
         if job.max_attempts <= job.attempt then
-            overrule(DEAD, 'attempts')
+            overrule($DEAD, 'attempts')
         else
             next.attempt = job.attempt + 1
-            next.run_at = kind == 'a' and max(ms, now) or min(now + ms, END)
+            next.run_at = kind == 'a' and max(ms, now) or min(now + ms, $INSTANT_MAX_MS)
         end
     elseif what == 's' then
         next.snoozes = job.snoozes + 1
-        if SNOOZES_MAX <= next.snoozes then
-            overrule(DEAD, 'snoozes')
+        if $SNOOZES_MAX <= next.snoozes then
+            overrule($DEAD, 'snoozes')
         else
-            next.run_at = min(now + max(unp('>I7', rest), SNOOZE_MIN), END)
+            next.run_at = min(now + max(unp('>I7', rest), $SNOOZE_MIN), $INSTANT_MAX_MS)
             if sub(rest, 8, 8) == '1' then next.reason = sub(rest, 9) end
         end
     elseif what == 'h' then
         -- Only a newer version may run it.
-        next.expired_leases, next.snoozes, next.run_at = job.expired_leases, job.snoozes, min(now + HELD_FOR, END)
+        next.expired_leases, next.snoozes, next.run_at = job.expired_leases, job.snoozes, min(now + $HELD_FOR, $INSTANT_MAX_MS)
     elseif what == 'c' then
-        next.state, next.reason = CANCELLED, rest
+        next.state, next.reason = $CANCELLED, rest
     elseif what == 'd' then
-        next.state, next.reason, next.failed = DEAD, rest, rest
+        next.state, next.reason, next.failed = $DEAD, rest, rest
     end
     leave_run(job, next)
     return next.state + (overruled or 0)
@@ -98,7 +98,7 @@ local function done_history(id, x)
     local job = {id = id}
     if not pcall(history, job, x) then return nil end
     notify_end(job)
-    job.started, job.state, job.ended, job.reason, job.expired_leases, job.snoozes = true, DONE, now, nil, 0, 0
+    job.started, job.state, job.ended, job.reason, job.expired_leases, job.snoozes = true, $DONE, now, nil, 0, 0
     return history_of(job)
 end
 -- Stores the notes of a run, if its history can be read; `notes` are all notes so far.
@@ -115,13 +115,13 @@ local function reclaim(named)
     for _, q in ipairs(named) do
         if not met[q] then
             met[q] = true
-            local some = call('ZRANGEBYLEX', $LEASES, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, RECLAIM_MAX)
+            local some = call('ZRANGEBYLEX', $LEASES, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, $RECLAIM_MAX)
             for _, member in ipairs(some) do expired[#expired + 1] = sub(member, 4) .. q end
         end
     end
     table.sort(expired)
     local answer = {}
-    for i = 1, min(#expired, RECLAIM_MAX) do
+    for i = 1, min(#expired, $RECLAIM_MAX) do
         local id, q = sub(expired[i], 7, 22), sub(expired[i], 23)
         local job = load(id)
         if job and job.run then
@@ -135,3 +135,5 @@ local function reclaim(named)
     end
     return concat(answer)
 end
+
+rules.OVERRULED, rules.verdict, rules.done_history, rules.note, rules.reclaim = OVERRULED, verdict, done_history, note, reclaim

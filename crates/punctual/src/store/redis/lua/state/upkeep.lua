@@ -6,9 +6,9 @@ local function expire(q, bytes_max, limit)
     local due = call('ZRANGEBYLEX', $EXPIRIES, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, limit)
     for i, member in ipairs(due) do
         local job = load(sub(member, 10))
-        if job and job.state == WAITING then
+        if job and job.state == $WAITING then
             leave_waiting(job)
-            finish(job, CANCELLED, 'expired')
+            finish(job, $CANCELLED, 'expired')
         else
             call('ZREM', $EXPIRIES, member)
         end
@@ -17,7 +17,7 @@ local function expire(q, bytes_max, limit)
     if #due == limit then return #due, now end
     local from, to = within(q)
     local first = call('ZRANGEBYLEX', $EXPIRIES, from, to, 'LIMIT', 0, 1)[1]
-    return #due, first and unp('>I6', first, 4) or NEVER
+    return #due, first and unp('>I6', first, 4) or $NEVER
 end
 -- Returns the bounds of jobs and bytes that a sweep as a part of another call waits for. When they are exceeded, it removes down to
 -- those of the settings.
@@ -29,7 +29,7 @@ end
 local function retire(q, state, slice, limit)
     local from, to = within(q .. char(state))
     local first = call('ZRANGEBYLEX', $ENDED_JOBS, from, to, 'LIMIT', 0, 1)[1]
-    if not first then return 0, NEVER end
+    if not first then return 0, $NEVER end
     local keep = limits_of(q).keep[state]
     local count = call('ZLEXCOUNT', $ENDED_JOBS, from, to)
     local bytes = counter(q .. char(state)) + (shard.tallies[q .. char(state)] or 0)
@@ -38,12 +38,12 @@ local function retire(q, state, slice, limit)
     local is_exceeded, ageless = count_max < count or bytes_max < bytes, slice and slice.ageless
     local function is_past(member)
         return keeps_nothing(q, state) or unp('>I6', member, 5) + keep[1] <= now or is_exceeded and (keep[2] < count or keep[3] < bytes)
-            or ageless and state ~= DEAD
+            or ageless and state ~= $DEAD
     end
     if not is_past(first) then return 0, unp('>I6', first, 5) + keep[1] end
-    local members, ids, payloads, next = {}, {}, {}, NEVER
+    local members, ids, payloads, next = {}, {}, {}, $NEVER
     for i, member in ipairs(call('ZRANGEBYLEX', $ENDED_JOBS, from, to, 'LIMIT', 0, limit + 1)) do
-        local is_over = limit < i or 1 < i and BYTES_MAX <= shard.bytes
+        local is_over = limit < i or slice and 1 < i and $BATCH_BYTES_MAX <= shard.bytes
         if is_over or not is_past(member) then
             next = is_over and now or unp('>I6', member, 5) + keep[1]
             break
@@ -52,7 +52,7 @@ local function retire(q, state, slice, limit)
         count, bytes = count - 1, bytes - size
         members[#members + 1], ids[#ids + 1] = member, id
         -- A dead job may have a record that cannot be read, and no known size.
-        if $WITHIN_RECORD_MAX < size or state == DEAD then
+        if $WITHIN_RECORD_MAX < size or state == $DEAD then
             payloads[#payloads + 1] = id
             shard.bytes = shard.bytes + size / $REMOVED_PER_READ
         end
@@ -68,15 +68,15 @@ end
 local function forget_ids(q, limit)
     local from, to = within(q)
     local old = call('ZRANGEBYLEX', $REMEMBERED_BY_END, from, to, 'LIMIT', 0, limit)
-    if #old == 0 then return 0, NEVER end
-    local over = call('ZLEXCOUNT', $REMEMBERED_BY_END, from, to) - ID_MEMORY_MAX
+    if #old == 0 then return 0, $NEVER end
+    local over = call('ZLEXCOUNT', $REMEMBERED_BY_END, from, to) - $ID_MEMORY_MAX
     for i, member in ipairs(old) do
         local ended, id = unp('>I6c16', member, 4)
-        if over < i and now < ended + ID_MEMORY then return i - 1, ended + ID_MEMORY end
+        if over < i and now < ended + $ID_MEMORY then return i - 1, ended + $ID_MEMORY end
         call('ZREM', $REMEMBERED_BY_END, member)
         call('HDEL', $REMEMBERED, q .. id)
     end
-    return #old, #old == limit and now or NEVER
+    return #old, #old == limit and now or $NEVER
 end
 local function forget_windows(limit)
     local past_end = call('ZRANGEBYLEX', $WINDOWS, '-', '(' .. at6(now + 1), 'LIMIT', 0, limit)
@@ -85,14 +85,14 @@ local function forget_windows(limit)
         call('HDEL', $UNIQUE_KEYS, sub(member, 7))
     end
     local first = call('ZRANGEBYLEX', $WINDOWS, '-', '+', 'LIMIT', 0, 1)[1]
-    return #past_end, first and unp('>I6', first) or NEVER
+    return #past_end, first and unp('>I6', first) or $NEVER
 end
 -- Instances are checked in the order of their last calls. One that called again gets its new time first. Instances
 -- beyond a few rounds wait.
 local function forget_calls(limit)
     local forgotten = 0
     for _ = 1, FORGET_ROUNDS_MAX do
-        local idle = call('ZRANGEBYSCORE', $CALLS_BY_TIME, '-inf', text(now - CALL_MEMORY), 'WITHSCORES', 'LIMIT', 0, max(limit, FORGET_LOOK))
+        local idle = call('ZRANGEBYSCORE', $CALLS_BY_TIME, '-inf', text(now - $CALL_MEMORY), 'WITHSCORES', 'LIMIT', 0, max(limit, FORGET_LOOK))
         local is_in_order = true
         for i = 1, #idle, 2 do
             local last = call('HGET', $CALLS, idle[i])
@@ -112,19 +112,19 @@ local function forget_calls(limit)
         end
     end
     local first = call('ZRANGE', $CALLS_BY_TIME, 0, 0, 'WITHSCORES')[2]
-    return forgotten, first and tonumber(first) + CALL_MEMORY or NEVER
+    return forgotten, first and tonumber(first) + $CALL_MEMORY or $NEVER
 end
 -- Notes how many jobs can be acked until a bound of done jobs could be passed, so that acks need no sweep until then. Each has at most
 -- END_BYTES bytes. Returns until when that holds, if done jobs are kept: one that ends now is past its age then.
 local function grant(q)
-    local from, to = within(q .. char(DONE))
-    local keep, bytes = limits_of(q).keep[DONE], counter(q .. char(DONE)) + (shard.tallies[q .. char(DONE)] or 0)
+    local from, to = within(q .. char($DONE))
+    local keep, bytes = limits_of(q).keep[$DONE], counter(q .. char($DONE)) + (shard.tallies[q .. char($DONE)] or 0)
     local jobs = call('ZLEXCOUNT', $ENDED_JOBS, from, to)
     local jobs_max, bytes_max = with_slack(keep)
     local ends = max(min($ENDS_MAX, jobs_max - jobs, math.floor((bytes_max - bytes) / $END_BYTES)), 0)
     -- Also if there are none: earlier settings may have left some.
     if call('HGET', $COUNTERS, q .. 'e') ~= text(ends) then call('HSET', $COUNTERS, q .. 'e', text(ends)) end
-    return 0 < ends and 0 < jobs and now + keep[1] or NEVER
+    return 0 < ends and 0 < jobs and now + keep[1] or $NEVER
 end
 
 -- Sweeps these queues in turn, then what belongs to no queue, at most `limit` items.
@@ -132,14 +132,14 @@ end
 -- due: `names` of the queues, `is_last` slice or not, and `ageless`. It is bounded in bytes, too. If it stopped at that
 -- bound, it returns the position of the queue in which the next sweep goes on.
 local function sweep(named, limit, slice)
-    local bytes_max, idle = slice and BYTES_MAX or NEVER, REGROUP_MAX
+    local bytes_max, idle = slice and $BATCH_BYTES_MAX or $NEVER, $REGROUP_MAX
     local function some(what, n)
         shard.swept[what], limit = shard.swept[what] + n, limit - n
     end
     for i, q in ipairs(named) do
         if limit == 0 then break end
         if slice or queue(q).due <= now then
-            local next = NEVER
+            local next = $NEVER
             local function part(what, work, ...)
                 if limit == 0 then
                     next = 0
@@ -154,10 +154,10 @@ local function sweep(named, limit, slice)
             part('expired', expire, q, bytes_max)
             -- The due time in the queue's row is left as it is.
             if bytes_max <= shard.bytes then return i end
-            for state = DONE, DEAD do part('removed', retire, q, state, slice or false) end
+            for state = $DONE, $DEAD do part('removed', retire, q, state, slice or false) end
             if bytes_max <= shard.bytes then return i end
             part('forgotten', forget_ids, q)
-            if now < next and not keeps_nothing(q, DONE) then
+            if now < next and not keeps_nothing(q, $DONE) then
                 local ends_by = grant(q)
                 -- A queue that holds nothing has no time for upkeep, so that it can be at rest.
                 if not slice then next = min(next, ends_by) end
@@ -172,7 +172,7 @@ local function sweep(named, limit, slice)
                     idle = idle - 1
                 end
             end
-            if slice and next == NEVER and not holds_something(q) then rest(q, slice.names[i]) end
+            if slice and next == $NEVER and not holds_something(q) then rest(q, slice.names[i]) end
         end
     end
     local is_wide = shard.wide <= now
@@ -190,3 +190,5 @@ local function sweep(named, limit, slice)
         end
     end
 end
+
+rules.sweep = sweep

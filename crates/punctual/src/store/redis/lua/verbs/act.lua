@@ -12,13 +12,12 @@ local action, a, b = ARGV[2], ARGV[3], ARGV[4]
 local answers = {}
 local load, holder, put_key, window_end = rules().load, rules().holder, rules().put_key, rules().window_end
 local put_history, put_waiting, leave_waiting = rules().put_history, rules().put_waiting, rules().leave_waiting
-local UNTIL_START, WINDOW = rules().UNTIL_START, rules().WINDOW
-local ENDED = {[DONE] = true, [CANCELLED] = true, [DEAD] = true}
+local ENDED = {[$DONE] = true, [$CANCELLED] = true, [$DEAD] = true}
 
 local function answer(tag, job) answers[#answers + 1] = tag .. job.id .. char(job.state) end
 
 local function cancel(job)
-    if job.state == RUNNING then
+    if job.state == $RUNNING then
         if job.run.flags % 2 == 0 then job.run.flags = job.run.flags + 1 end
         rules().put_run(job.id, job.run)
         pending().notify_named('$worker/' .. job.run.worker)
@@ -27,14 +26,14 @@ local function cancel(job)
     leave_waiting(job)
     -- Frees also a window: this is a cancel before the start (S4).
     if not job.started then rules().free_key(job) end
-    rules().finish(job, CANCELLED, a)
+    rules().finish(job, $CANCELLED, a)
     answer('D', job)
 end
 
 local function takes_key_again(job)
     if not job.digest then return false end
-    if job.scope == UNTIL_START then return not job.started end
-    if job.scope == WINDOW then return not job.started and now < window_end(job) end
+    if job.scope == $UNTIL_START then return not job.started end
+    if job.scope == $WINDOW then return not job.started and now < window_end(job) end
     return true
 end
 
@@ -48,7 +47,7 @@ local function retry(job)
         put_key(job.digest, job.id, window_end(job))
     end
     rules().leave_ended(job)
-    job.state, job.ended, job.reason, job.notes, job.result = WAITING, nil, nil, nil, nil
+    job.state, job.ended, job.reason, job.notes, job.result = $WAITING, nil, nil, nil, nil
     job.attempt, job.expired_leases, job.snoozes = 1, 0, 0
     job.run_at, job.moved, job.version = now, true, job.version + 1
     if job.expires then job.expires, job.unexpiring = nil, true end
@@ -77,8 +76,8 @@ local function change(job)
         pending().tally(job.q, 'b', #b - job.bytes)
     else
         local ms = tonumber(a)
-        if action == 'in' then ms = min(now + ms, END) end
-        if action == 'by' then ms = max(0, min(job.run_at + ms, END)) end
+        if action == 'in' then ms = min(now + ms, $INSTANT_MAX_MS) end
+        if action == 'by' then ms = max(0, min(job.run_at + ms, $INSTANT_MAX_MS)) end
         if action == 'now' then ms = now end
         job.run_at, job.moved = max(ms, now), true
         pending().notify(job.q, job.run_at)
@@ -101,18 +100,18 @@ for i = 5, #ARGV, 3 do
         answer('W', job)
     elseif guard ~= '' and sub(guard, 2, 5) ~= '\0\0\0\0' and unp('>I4', guard, 2) ~= job.version + 1 then
         answer('W', job)
-    elseif action == 'cancel' and (job.state == WAITING or job.state == RUNNING) then
+    elseif action == 'cancel' and (job.state == $WAITING or job.state == $RUNNING) then
         cancel(job)
     elseif action == 'retry' and ENDED[job.state] then
         retry(job)
-    elseif action == 'delete' and job.state ~= RUNNING then
+    elseif action == 'delete' and job.state ~= $RUNNING then
         rules().delete(job)
         answer('D', job)
-    elseif action == 'cancel' or action == 'retry' or action == 'delete' or job.state ~= WAITING then
+    elseif action == 'cancel' or action == 'retry' or action == 'delete' or job.state ~= $WAITING then
         answer('W', job)
     else
         change(job)
     end
-    if BYTES_MAX <= shard.bytes then break end
+    if $BATCH_BYTES_MAX <= shard.bytes then break end
 end
 return {put(), concat(answers)}

@@ -15,7 +15,7 @@ if what == 'list' then
     for i, name in ipairs(names) do
         local n, row = #answer, call('HGET', DOCS, name)
         if row then bytes = bytes + #row - 7 end
-        if limit < i or 1 < n and BYTES_MAX < bytes then
+        if limit < i or 1 < n and $BATCH_BYTES_MAX < bytes then
             answer[1] = 'more'
             break
         end

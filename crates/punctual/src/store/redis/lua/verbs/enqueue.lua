@@ -47,11 +47,11 @@ local function existing(id, kind)
     local rec = not kind and call('HGET', $RECORDS, id)
     if not kind and not rec then return 'D' .. id .. pack('>BI4BB', 255, 0, 0, 0) end
     kind = kind or rules().kind_of(rec)
-    local job, row = {state = WAITING}, call('HGET', $RUNS, id)
+    local job, row = {state = $WAITING}, call('HGET', $RUNS, id)
     -- Reads as much as can be read. A row that something else overwrote must not stop a call after its first write.
     pcall(rules().history, job, call('HGET', $HISTORIES, id))
     local is_asked = row and byte(row, 18) or 0
-    return 'D' .. id .. pack('>BI4BB', row and RUNNING or job.state, job.version, is_asked % 2, #kind) .. kind
+    return 'D' .. id .. pack('>BI4BB', row and $RUNNING or job.state, job.version, is_asked % 2, #kind) .. kind
 end
 -- Returns the position of the unique key in a rest; false if there is none.
 local function key_at(flags)
@@ -139,8 +139,8 @@ for i = 1, n do
     local spec = ARGV[specs_at + i - 1]
     if not plans[spec] then
         local of, flags, level, kind, ms, expiry, expires, conflict, wanted, skip = unp('>I2BBc1I7c1I7c1I4I3', spec)
-        local run_at = max(kind == 'a' and ms or min(now + ms, END), now)
-        expires = expiry ~= 'n' and (expiry == 'a' and expires or min(now + expires, END))
+        local run_at = max(kind == 'a' and ms or min(now + ms, $INSTANT_MAX_MS), now)
+        expires = expiry ~= 'n' and (expiry == 'a' and expires or min(now + expires, $INSTANT_MAX_MS))
         if expires and expires <= run_at and accepted == 0 and so_far == '' and trail == '' and not is_over then
             return {'expired', i, string.format('%.0f', expires), string.format('%.0f', run_at)}
         end
@@ -175,11 +175,12 @@ end
 local records, payloads, members, beside, fresh, expiries, fresh_keys = {}, {}, {}, {}, 0, {}, {}
 local function flush()
     if 0 < fresh then
-        call('HSET', $RECORDS, unpack(records))
+        -- Of a call that a crash of the server cuts off, a payload without a record is no harm.
         if 0 < #payloads then
-            if shard.format < FORMAT then put_shard() end
+            if shard.format < $FORMAT then put_shard() end
             call('HSET', $PAYLOADS, unpack(payloads))
         end
+        call('HSET', $RECORDS, unpack(records))
         call('ZADD', $TIMELINE, unpack(members))
         if 0 < #beside then call('ZADD', $GROUPS_BY_PLACE, unpack(beside)) end
         if 0 < #expiries then call('ZADD', $EXPIRIES, unpack(expiries)) end
@@ -200,7 +201,7 @@ end
 local function meet(id, new, rest)
     flush()
     local job = rules().load(id)
-    if not job or job.state ~= WAITING or new.conflict == 'k' or new.conflict == 'p' and new.wanted ~= 0
+    if not job or job.state ~= $WAITING or new.conflict == 'k' or new.conflict == 'p' and new.wanted ~= 0
         and new.wanted ~= job.version then
         return existing(id, job and rules().kind_of(job.rec))
     end
@@ -268,9 +269,9 @@ for i = 1, n do
         flush()
         answer = existing_or_holder(i)
     else
-        if q and math.floor(byte(id, 7) / 16) == DERIVED then
+        if q and math.floor(byte(id, 7) / 16) == $DERIVED then
             local ended = call('HGET', $REMEMBERED, q .. id)
-            if ended and now < unp('>I6', ended) + rules().ID_MEMORY then answer = existing(id) end
+            if ended and now < unp('>I6', ended) + $ID_MEMORY then answer = existing(id) end
         end
         if not answer and plan.key_at then
             digest = unp('>c16', rest, plan.key_at)
@@ -287,7 +288,7 @@ for i = 1, n do
             local is_here = lives_here(plan, q, rest)
             if is_look or not is_here then answer = is_here and 'L' or 'A' end
         end
-        if not answer and q and queue(q).flags % (2 * CAPPED) >= CAPPED and not has_room(of, q, bytes) then
+        if not answer and q and queue(q).flags % (2 * $CAPPED) >= $CAPPED and not has_room(of, q, bytes) then
             answer = 'F'
             full[#full + 1] = by_job and 'F' .. id or pack('>I2', i)
         end
@@ -296,7 +297,7 @@ for i = 1, n do
         if not q then
             q = rules().new_queue(of.name, of.row)
             of.q = q
-        elseif queue(q).due == AT_REST then
+        elseif queue(q).due == $AT_REST then
             rules().wake(q, of.name)
         end
         if not plan.front then
@@ -317,7 +318,7 @@ for i = 1, n do
         local member = plan.member
         if plan.gid_at then
             local gid = sub(rest, plan.gid_at, plan.gid_at + 15)
-            member = q .. char(GROUPED) .. gid .. sub(member, 4)
+            member = q .. char($GROUPED) .. gid .. sub(member, 4)
             beside[#beside + 1], beside[#beside + 2] = '0', rules().timed(q, plan.run_at, id)
             rules().touch_group(q, gid)
         elseif plan.lock_at then
@@ -360,7 +361,7 @@ for i = 1, nq do
     local of = named[i]
     local q, due = of.q, of.earliest
     if q then
-        shard.notifications[q] = KEYS[NOTIFICATIONS + i - 1]
+        shard.notifications[q] = KEYS[$NOTIFICATIONS + i - 1]
         if 0 < of.added then call('HINCRBY', $COUNTERS, q .. 'b', of.added) end
         -- Waiting processes know the first due job. Only an earlier one needs a notification.
         if due and due <= now and now < queue(q).spare then

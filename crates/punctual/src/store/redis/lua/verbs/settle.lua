@@ -24,7 +24,7 @@ local answers, named, met, places = {}, {}, {}, {}
 -- Acks are written in one command per place.
 local runs, leases, records, payloads, histories, kept, ended = {}, {}, {}, {}, {}, {}, {}
 local acked, work, is_cut = 0, 0, false
-local PLAIN_PAST = pack('>BBI6', 1 + 32, DONE, now) -- of a job done in its first attempt
+local PLAIN_PAST = pack('>BBI6', 1 + 32, $DONE, now) -- of a job done in its first attempt
 for i = 1, n do
     if WORK_MAX <= work then
         is_cut = true
@@ -40,7 +40,7 @@ for i = 1, n do
             local q = sub(place, 1, 3)
             of = met[q]
             if not of then
-                of = {q = q, acks = 0, bytes = 0, keeps = queue(q).flags % (2 * KEEPS_NO_DONE) < KEEPS_NO_DONE}
+                of = {q = q, acks = 0, bytes = 0, keeps = queue(q).flags % (2 * $KEEPS_NO_DONE) < $KEEPS_NO_DONE}
                 met[q], named[#named + 1] = of, q
             end
             places[place] = of
@@ -52,6 +52,8 @@ for i = 1, n do
             runs[acked], leases[acked] = id, place .. id
             local bytes = ((b1 * 256 + b2) * 256 + b3) * 256 + b4
             of.acks, of.bytes = of.acks + 1, of.bytes + bytes
+            -- A payload that goes now, or lets an older one go.
+            if $WITHIN_RECORD_MAX < bytes then work = work + bytes / BYTES_PER_COMMAND end
             if 4 <= flags then
                 work = work + KEYED
                 local keys = rules().run_of(run)
@@ -63,14 +65,12 @@ for i = 1, n do
             if of.keeps then
                 local at = #kept
                 kept[at + 1], kept[at + 2] = id, history
-                ended[at + 1], ended[at + 2] = '0', of.q .. pack('>BI6', DONE, now) .. id .. sub(run, 19, 22)
+                ended[at + 1], ended[at + 2] = '0', of.q .. pack('>BI6', $DONE, now) .. id .. sub(run, 19, 22)
             else
                 records[#records + 1] = id
-                if $WITHIN_RECORD_MAX < bytes then
-                    payloads[#payloads + 1], work = id, work + bytes / BYTES_PER_COMMAND
-                end
+                if $WITHIN_RECORD_MAX < bytes then payloads[#payloads + 1] = id end
                 if has_history then histories[#histories + 1] = id end
-                if math.floor(byte(id, 7) / 16) == DERIVED then rules().remember(of.q, id, now) end
+                if math.floor(byte(id, 7) / 16) == $DERIVED then rules().remember(of.q, id, now) end
             end
             answers[i] = '\1'
         else
@@ -86,7 +86,7 @@ for i = 1, n do
                 if call('HEXISTS', $RECORDS, id) == 1 then
                     -- It cannot be read.
                     rules().bury(of.q, id, false, 22 <= #run and unp('>I4', run, 19) or nil)
-                    answers[i] = char(DEAD + rules().OVERRULED.corrupt)
+                    answers[i] = char($DEAD + rules().OVERRULED.corrupt)
                 end
             end
         end
@@ -107,12 +107,12 @@ for q, of in pairs(met) do
     if 0 < of.acks then
         if of.bytes ~= 0 then call('HINCRBY', $COUNTERS, q .. 'b', -of.bytes) end
         if of.keeps then
-            if of.bytes ~= 0 then call('HINCRBY', $COUNTERS, q .. char(DONE), of.bytes) end
+            if of.bytes ~= 0 then call('HINCRBY', $COUNTERS, q .. char($DONE), of.bytes) end
             -- Most acks need no upkeep: the last one left so many ends (see grant() in state/upkeep.lua), and the next one comes
             -- before these jobs are past their age.
             local row = queue(q)
             local age = unp('>I7', row.stored, 24)
-            if age == OPEN then age = $KEEP_SHORT_AGE end
+            if age == $OPEN then age = $KEEP_SHORT_AGE end
             if now + age < row.due or $END_BYTES * of.acks < of.bytes or call('HINCRBY', $COUNTERS, q .. 'e', -of.acks) < 0 then
                 pending().hint(q, 0)
             end
@@ -123,13 +123,13 @@ sweep_ride(named, #answers)
 if made then rules().hand_over() end
 local answer = {}
 if 2 * n + 2 < #ARGV and not is_cut then
-    answer = numbered_reserve(2 * n + 3, NOTIFICATIONS, GROUP_SERVICES_MAX - math.floor(work / SERVICE))
+    answer = numbered_reserve(2 * n + 3, $NOTIFICATIONS, $GROUP_SERVICES_MAX - math.floor(work / SERVICE))
 end
 -- Work that these ends allow to start, and that was not just reserved.
 for q in pairs(met) do
-    if LIMITED <= queue(q).flags or now < queue(q).closed or 0 < queue(q).let then
+    if $LIMITED <= queue(q).flags or now < queue(q).closed or 0 < queue(q).let then
         local due = first_due(walk_of(q))
-        if due < NEVER then pending().notify(q, due) end
+        if due < $NEVER then pending().notify(q, due) end
     end
 end
 put_shard()

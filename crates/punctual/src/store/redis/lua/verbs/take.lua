@@ -11,13 +11,13 @@ local answer = {shard.epoch, '', ''}
 local named = {}
 if q then
     named[1] = q
-    shard.notifications[q] = KEYS[NOTIFICATIONS]
+    shard.notifications[q] = KEYS[$NOTIFICATIONS]
     if not shard.pause then
         rules().reclaim(named)
         rules().hand_over()
     end
     local state = {
-        n = n, candidates = n + CANDIDATES_EXTRA, services = GROUP_SERVICES_MAX, bytes = tonumber(ARGV[5]) or 0, any = ARGV[5] ~= '',
+        n = n, candidates = n + $CANDIDATES_EXTRA, services = $GROUP_SERVICES_MAX, bytes = tonumber(ARGV[5]) or 0, any = ARGV[5] ~= '',
         takes = true,
     }
     local till = now - tonumber(ARGV[4])
@@ -28,7 +28,7 @@ if q then
             job.expired_leases, job.snoozes, job.started = 0, 0, true
             -- It runs no longer than this step.
             if job.key then rules().touch(job.q, job.key) end
-            rules().finish(job, DONE, nil)
+            rules().finish(job, $DONE, nil)
             local at = #answer
             answer[at + 1], answer[at + 2], answer[at + 3] = id, rec, payload
             answer[#answer + 1] = rules().history_of(job)

@@ -30,12 +30,12 @@ else
     rules().wake(q, ARGV[2])
     -- The new settings may keep less, so upkeep is due at once.
     local upkeep, before = call('HGET', $SETTINGS, q .. 'w'), queue(q).flags
-    if shard.format < FORMAT then put_shard() end
+    if shard.format < $FORMAT then put_shard() end
     rules().put_settings(q, ARGV[6])
     call('HSET', $SETTINGS, q .. 'w', pack('>I7I7I7', 0, 0, 0) .. (upkeep and sub(upkeep, 22) or ''))
     set_groups()
     shard.queues[q] = nil
-    if 0 < queue(q).let and (GROUPS_LIMITED <= before or GROUPS_LIMITED <= queue(q).flags) then
+    if 0 < queue(q).let and ($GROUPS_LIMITED <= before or $GROUPS_LIMITED <= queue(q).flags) then
         rules().look_at_groups(q)
         rules().hand_over()
     end

@@ -10,7 +10,7 @@ local walk = walk_of(q)
 walk.over = false -- also for a paused queue
 is_due(walk, -1) -- no job was due then, so it passes the first job of each level
 local of_groups = call('ZRANGEBYLEX', $GROUPS_BY_PLACE, '[' .. q .. 'd', '(' .. q .. 'e', 'LIMIT', 0, 1)[1]
-local oldest = min(walk.past, of_groups and unp('>I7', of_groups, 5) or NEVER)
+local oldest = min(walk.past, of_groups and unp('>I7', of_groups, 5) or $NEVER)
 local _, _, opens = rules().room_of(q)
 return {
     string.format('%.0f', now), rules().settings_of(q), oldest <= now and string.format('%.0f', oldest) or '',

@@ -24,18 +24,18 @@ else
 end
 local at = 1
 local function id_in(member) return place == 'l' and sub(member, 10, 25) or rules().id_in(member) end
-while at <= min(#members, most) and bytes < BYTES_MAX do
+while at <= min(#members, most) and bytes < $BATCH_BYTES_MAX do
     local ids = {}
     for i = at, min(at + CHUNK - 1, #members, most) do ids[#ids + 1] = id_in(members[i]) end
     local records, histories, runs = call('HMGET', $RECORDS, unpack(ids)), call('HMGET', $HISTORIES, unpack(ids)), call('HMGET', $RUNS, unpack(ids))
     for i, id in ipairs(ids) do
-        if BYTES_MAX <= bytes then break end
+        if $BATCH_BYTES_MAX <= bytes then break end
         local rec, n = records[i] or '', #answer
         local job = {id = id, q = sub(members[at], 1, 3)}
         pcall(rules().history, job, histories[i]) -- a job that cannot be read is returned all the same
         local is_blocked = false
         if place == 't' and rec ~= '' then
-            job.state = WAITING
+            job.state = $WAITING
             is_blocked = pcall(rules().head, job, rec) and pcall(rules().history, job, histories[i]) and rules().is_blocked(job)
         end
         answer[n + 1], answer[n + 2], answer[n + 3] = members[at], id, rec

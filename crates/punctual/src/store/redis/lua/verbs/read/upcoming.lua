@@ -6,12 +6,12 @@
 local q, width, buckets = call('HGET', $QUEUES, ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local answer = {string.format('%.0f', now), 0}
 if not q then return answer end
-answer[2] = call('ZLEXCOUNT', $TIMELINE, '[' .. q .. char(BLOCKED), '(' .. q .. char(BLOCKED + 1)) -- blocked jobs are due
-local stop = min(now + width * buckets, END + 1)
+answer[2] = call('ZLEXCOUNT', $TIMELINE, '[' .. q .. char($BLOCKED), '(' .. q .. char($BLOCKED + 1)) -- blocked jobs are due
+local stop = min(now + width * buckets, $INSTANT_MAX_MS + 1)
 -- Ungrouped jobs level by level, then the jobs of all groups.
-for level = 0, LEVELS do
+for level = 0, $LEVELS do
     local key, prefix, time = $TIMELINE, q .. char(level), '>I6'
-    if level == LEVELS then key, prefix, time = $GROUPS_BY_PLACE, q .. 'd', '>I7' end
+    if level == $LEVELS then key, prefix, time = $GROUPS_BY_PLACE, q .. 'd', '>I7' end
     local function bound(ms) return prefix .. pack(time, ms) end
     answer[2] = answer[2] + call('ZLEXCOUNT', key, '[' .. prefix, '(' .. bound(now + 1))
     local from = now + 1

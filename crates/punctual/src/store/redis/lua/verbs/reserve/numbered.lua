@@ -14,7 +14,7 @@ local function numbered_reserve(from, first_notification, services)
     local n, lease, worker = tonumber(ARGV[from + 2]), tonumber(ARGV[from + 3]), ARGV[from + 4]
     local company = ARGV[from + 5] == '1'
     local named, shares, room, walks, places, holds = {}, {}, {}, {}, {}, {}
-    local wakes, nothing = {}, pack('>I7B', NEVER, 0)
+    local wakes, nothing = {}, pack('>I7B', $NEVER, 0)
     for i = from + 6, #ARGV, 4 do
         local q, place = call('HGET', $QUEUES, ARGV[i]), (i - from - 6) / 4
         wakes[place + 1] = nothing
@@ -33,7 +33,7 @@ local function numbered_reserve(from, first_notification, services)
     local ends, first, left_over = {}, nil, 0
     local function read_end(q, behind)
         local first = call('ZRANGEBYLEX', $LEASES, '[' .. q .. behind, '(' .. q .. '\255', 'LIMIT', 0, 1)[1]
-        return first and unp('>I6', first, 4) or NEVER
+        return first and unp('>I6', first, 4) or $NEVER
     end
     if is_repetition then
         if number == unp('>I8', last) and 14 < #last then
@@ -75,7 +75,7 @@ local function numbered_reserve(from, first_notification, services)
             for _, q in ipairs(named) do ends[q] = read_end(q, '') end
         end
 
-        local state = {n = n, candidates = n + CANDIDATES_EXTRA, services = services, bytes = 0, parts = not company}
+        local state = {n = n, candidates = n + $CANDIDATES_EXTRA, services = services, bytes = 0, parts = not company}
         local runs, leases, ids = {}, {}, {}
         local given, filled = 0, #answer
         local fence = max(shard.fence, now * 1000)
@@ -87,7 +87,7 @@ local function numbered_reserve(from, first_notification, services)
                 local function start(id, rec, bytes, job)
                     local lasts = job and job.lease or 0 < lease and lease or queue(q).lease
                     if job and job.lease or not place then
-                        local till = min(now + lasts, END)
+                        local till = min(now + lasts, $INSTANT_MAX_MS)
                         ends[q] = min(ends[q], till)
                         place, rest = q .. pack('>I6', till), pack('>I6I4', now, lasts)
                     end
@@ -96,7 +96,7 @@ local function numbered_reserve(from, first_notification, services)
                     local flags, digest = 0, ''
                     if job then
                         if job.x ~= '' then flags = 2 end
-                        if job.digest and job.scope == rules().UNTIL_START then rules().free_key(job) end
+                        if job.digest and job.scope == $UNTIL_START then rules().free_key(job) end
                         if job.digest and job.scope == 0 then flags, digest = flags + 4, job.digest end
                         if job.key then
                             flags, digest = flags + 8, digest .. job.key
@@ -107,7 +107,7 @@ local function numbered_reserve(from, first_notification, services)
                             flags, digest = flags + 16, digest .. job.gid
                             call('ZADD', $RUNNING_KEYS, '0', q .. job.gid .. id)
                         end
-                        if company and POISON_LIMIT <= job.expired_leases + 1 then flags = flags + 32 end
+                        if company and $POISON_LIMIT <= job.expired_leases + 1 then flags = flags + 32 end
                     end
                     local run = pack('>I8c9BI4', fence, place, flags, bytes) .. rest .. digest .. worker
                     runs[2 * given + 1], runs[2 * given + 2] = id, run
@@ -116,9 +116,9 @@ local function numbered_reserve(from, first_notification, services)
                     ids[given] = id
                     answer[filled + 1], answer[filled + 2], answer[filled + 3] = id, run, rec
                     filled = filled + 3
-                    if job and job.apart then
+                    if 128 <= byte(rec) then
                         filled = filled + 1
-                        answer[filled] = rules().payload_apart(id, rec)
+                        answer[filled] = call('HGET', $PAYLOADS, id) or ''
                     end
                     if flags % 4 >= 2 then
                         filled = filled + 1
@@ -145,13 +145,13 @@ local function numbered_reserve(from, first_notification, services)
         left_over = state.n
     end
     -- When there may be work in these queues: a waiting job is due, or a lease expires.
-    local next = NEVER
+    local next = $NEVER
     for i, q in ipairs(named) do
         local till, due, row, held = ends[q], first_due(walks[q]), queue(q), holds[i]
         if shard.pause and till <= now then till = min(shard.pause, read_end(q, pack('>I6', now + 1))) end
         local at = min(due, till)
         next = min(next, at)
-        local is_news = now < at and at < NEVER and (row.watch <= now or at < row.watch)
+        local is_news = now < at and at < $NEVER and (row.watch <= now or at < row.watch)
         local is_held = false
         if now < at and now < row.watch then
             for j = 1, held and #held or 0, 7 do is_held = is_held or unp('>I7', held, j) == row.watch end
@@ -165,14 +165,14 @@ local function numbered_reserve(from, first_notification, services)
         elseif held and 0 < left_over and 0 < room[i] and (is_held or is_news) and may_be_mine then
             is_mine = true
             if row.watch ~= at then pending().watch(q, at) end
-        elseif is_news or is_held or is_repetition and at < NEVER or first and not held and due < NEVER then
+        elseif is_news or is_held or is_repetition and at < $NEVER or first and not held and due < $NEVER then
             -- If the caller repeats its call, the first answer is not known here.
             pending().unwatch(q)
             pending().notify(q, at)
         end
-        if at < NEVER then wakes[places[i]] = pack('>I7B', at, is_mine and 1 or 0) end
+        if at < $NEVER then wakes[places[i]] = pack('>I7B', at, is_mine and 1 or 0) end
     end
     answer[3] = concat(wakes)
-    if next < NEVER then answer[2] = string.format('%.0f', next) end
+    if next < $NEVER then answer[2] = string.format('%.0f', next) end
     return answer
 end

@@ -30,10 +30,13 @@ local function pick(walk, most, till, state, each)
                 local flags, _, _, _, _, s1, s2, s3 = byte(rec, 1, 8)
                 local bytes, job = s3 and #rec - s1 * 65536 - s2 * 256 - s3 or -1, nil -- of a payload that is stored apart, none yet
                 local has_history, is_sound = byte(members[i], history_at) == 1, 0 <= bytes
-                if is_sound and (1 < flags or has_history or state.takes) then
+                if is_sound and (1 < flags % 128 or has_history or state.takes) then
                     is_sound, job = pcall(rules().of, id, rec, has_history and call('HGET', $HISTORIES, id))
                 end
-                if job and job.apart then bytes = job.apart end
+                if is_sound and 128 <= flags then
+                    is_sound = bytes == 0 and 24 < #rec
+                    bytes = job and job.apart or is_sound and unp('>I4', rec, 15 + flags % 2 * 6)
+                end
                 local is_newer = false
                 if is_sound and state.takes then is_sound, is_newer = pcall(rules().is_newer, job) end
                 if not is_sound then
@@ -45,15 +48,15 @@ local function pick(walk, most, till, state, each)
                 elseif job and job.expires and job.expires <= now then
                     rules().unwait(job)
                     if job.key then rules().touch(q, job.key) end
-                    rules().finish(job, CANCELLED, 'expired')
+                    rules().finish(job, $CANCELLED, 'expired')
                 elseif is_newer then
                     rules().hold(job)
                 elseif job and job.key and (rules().is_full(job) or rules().is_behind(job, members[i])) then
                     call('ZADD', $TIMELINE, '0', rules().blocked_member(job))
                     rules().touch(q, job.key)
                 else
-                    local alone = state.parts and job and POISON_LIMIT <= job.expired_leases + 1
-                    if state.any and (alone or BYTES_MAX < state.bytes + bytes) then
+                    local alone = state.parts and job and $POISON_LIMIT <= job.expired_leases + 1
+                    if state.any and (alone or $BATCH_BYTES_MAX < state.bytes + bytes) then
                         state.stopped = true
                         break
                     end
@@ -80,7 +83,7 @@ local function pick(walk, most, till, state, each)
         if looked == #members then walk.due = nil end
     end
     local given = before - state.n
-    if 0 < given and LIMITED <= queue(q).flags then rules().spend(q, given, state.takes) end
+    if 0 < given and $LIMITED <= queue(q).flags then rules().spend(q, given, state.takes) end
     return given
 end
 -- Upkeep that is part of reserve, take and settle, if some is due (S17): some items, and `more` for the jobs that were

@@ -8,7 +8,7 @@ local function pick_groups(walk, most, till, state, each)
     if row.let == 0 or row.paused then return pick(walk, most, till, state, each) end
     local before, stale, has_entered = state.n, 0, false
     local function mind_ungrouped() rules().mind_ungrouped(q, is_due(till < now and walk_of(q) or walk, now)) end
-    while 0 < state.candidates and not state.stopped and stale < CANDIDATES_EXTRA do
+    while 0 < state.candidates and not state.stopped and stale < $CANDIDATES_EXTRA do
         local wanted = min(most - (before - state.n), state.n)
         if min(wanted, (room_of(q, state.takes))) <= 0 then break end
         if state.services == 0 then
@@ -16,7 +16,7 @@ local function pick_groups(walk, most, till, state, each)
             break
         end
         if not has_entered then
-            rules().let_in(q, min(wanted, state.services) + GROUPS_EXTRA)
+            rules().let_in(q, min(wanted, state.services) + $GROUPS_EXTRA)
             mind_ungrouped()
             has_entered = true
         end
