@@ -5,8 +5,9 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use punctual::{
     Client, ErrorKind, NewJob, Payload, State, Timestamp, When,
+    job::Filter,
     store::{
-        Acted, Action, Audit, CallId, Keep, QueueOp, QueueReply, QueueRequest, QueueSettings, Reserve,
+        Acted, Action, Audit, CallId, Keep, List, QueueOp, QueueReply, QueueRequest, QueueSettings, Reserve,
         Settlement, Store, Swept, Target, Verdict,
         clock::{Clock, ManualClock},
         memory::MemoryStore,
@@ -351,6 +352,10 @@ async fn long_payloads_are_removed_some_per_script() {
         all
     };
     push().await;
+    // A script ends once it has read a mebibyte, and the listing with four.
+    let list = List { filter: Filter::all(), after: None, limit: 40 };
+    let (page, scripts) = of.scripts(of.store.list(&list)).await;
+    assert!((4..6).contains(&page.jobs.len()) && page.jobs.len() as u64 <= scripts, "{scripts}");
     let (reply, scripts) = of.scripts(of.store.queue("mail", &QueueOp::Purge(1_000))).await;
     assert_eq!((reply, scripts), (QueueReply::Purged { deleted: 40, more: false }, 3));
 
