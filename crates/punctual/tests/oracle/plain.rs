@@ -1,5 +1,5 @@
 //! Histories of plain work: one job at a time comes, starts and ends, as most do everywhere. Now and then something else happens that
-//! the fast path of a script must leave to the general one: a key, a history, an expired lease, a limit, a clock that jumps.
+//! the fast path of a script must leave to the general one: a concurrency key, a window, a history, an expired lease, a limit, a clock that jumps.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -29,7 +29,7 @@ struct Plain {
     ids: Vec<JobId>,
     /// The numbers of the last calls of each of two instances.
     calls: [u64; 2],
-    /// A queue that has had groups never takes the fast path again, nor does one with limits. So most histories have none.
+    /// A reserve of a queue that has had groups, or has limits, takes the general path. So most histories have none.
     has_limits: bool,
 }
 
@@ -71,7 +71,7 @@ impl Plain {
         self.now_ms += 2 * DAY_MS + 6_000;
         let emptied = vec![
             Op::Queue(QUEUE.to_owned(), QueueOp::Set(Box::new(keeps_nothing))),
-            // A lease that expired is taken back after the pause of this jump.
+            // A lease that expired is reclaimed after the pause of this jump.
             Op::Clock(DAY_MS.cast_signed()),
             self.reserve(1),
             Op::Clock(6_000),
@@ -87,7 +87,7 @@ impl Plain {
         emptied.into_iter().chain([self.enqueue_plain(QUEUE), self.enqueue()]).collect()
     }
 
-    /// The clock jumps while a lease goes on. In the pause that follows, it goes back beyond the jump.
+    /// The clock jumps while a lease goes on. In the pause that follows, it goes back by more than the pause.
     fn jump(&mut self) -> Vec<Op> {
         let long = |plain: &mut Self, instance: usize| {
             let queues = vec![QueueRequest { queue: QUEUE.to_owned(), share: 1, at_most: 1 }];

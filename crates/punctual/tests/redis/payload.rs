@@ -1,5 +1,5 @@
-//! S13: a payload is read by what hands it out, and by nothing else. A store of the format in which payloads were parts of records is
-//! upgraded by the first write.
+//! Only reserve, take, get and list read long payloads, and an audit. A store of format 3, in which payloads were parts of records, is
+//! upgraded by the first call that stores something new.
 
 use std::{
     io::{BufRead, BufReader, Lines, Write},

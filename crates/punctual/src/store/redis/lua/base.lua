@@ -1,10 +1,11 @@
--- The beginning of every script: reads the time, and the state of the shard.
+-- The beginning of the general path of each script of jobs: reads the time, and the state of the shard.
 --
 -- Code that a hot path does not need is made only when it is needed, by rules() and pending(). Making all closures in
 -- each call cost more than all its commands. The captured locals were most of that cost. So few closures are made here,
 -- and they share one table.
 
--- The shard as this call sees it. `queues`: q → settings; `bytes`: of the records that load() in state/queues.lua read.
+-- The shard as this call sees it. `queues`: q → settings; `bytes`: read from records, and a sixteenth of
+-- those of the long payloads that were removed.
 local shard = {queues = {}, notifications = {}, into = 0, bytes = 0}
 local now = tonumber(ARGV[1])
 if not now then
@@ -88,7 +89,7 @@ end
 shard.put_shard = put_shard
 read_shard()
 -- A store with a later format, or with one that this version cannot read, is neither read nor changed. Each put_shard() raises
--- an earlier one, and so does each write of what is new in this one.
+-- format 3 to 4, and so does each write that format 3 does not have.
 if $FORMAT < shard.format or shard.format < $FORMAT_MIN then return redis.error_reply('FORMAT ' .. shard.format) end
 -- Checks for a jump of the clock. put_shard() stores the time of this call (S14).
 local function check_clock()

@@ -6,9 +6,9 @@
 --   1 j  HASH  RECORDS            id → record: what was enqueued, with a short payload; see head() in state/codec.lua
 --   2 x  HASH  HISTORIES          id → history: what runs, changes and the end added; only if there is something
 --   3 t  ZSET  TIMELINE           waiting jobs in the order in which they run (S6), and the blocked ones:
---               q level run_at6 id past1            ungrouped jobs
---               q 32 gid16 level run_at6 id past1   jobs of a group; gid16 is the digest of its name
---               q 16 key16 level run_at6 id past1 most4 gid16   jobs that are blocked by their concurrency key (S15);
+--               q level run_at6 id history1            ungrouped jobs; history: 1 if the job has one
+--               q 32 gid16 level run_at6 id history1   jobs of a group; gid16 is the digest of its name
+--               q 16 key16 level run_at6 id history1 most4 gid16   jobs that are blocked by their concurrency key (S15);
 --                       most: how many of the key can run when it starts, including itself; no gid16 if ungrouped
 --   4 o  ZSET  EXPIRIES           q expires6 id: waiting jobs that can expire
 --   5 r  HASH  RUNS               id → run: running jobs with their leases; see run_of() in state/codec.lua
@@ -33,8 +33,8 @@
 --  16 i  HASH  SETTINGS           of queues and groups:
 --               q → settings that scripts read
 --               q 'j' → all settings as JSON, which only callers read
---               q 'w' → due7 watch7 spare7, then closed7 arrival7 part4, then time7 own7 let7; the later parts only if one
---                       of their numbers is not 0; see queue() in base.lua
+--               q 'w' → due7 watch7 spare7, then closed7 tat7 part4 if one of closed, tat and let is not 0, then time7
+--                       ungrouped7 let7 if let is not 0; see queue() in base.lua
 --               q 'g' gid16 → weight and limits of one group
 --               q 'G' → gid16 of each group that has such a row
 --  17 n  ZSET  NAMES              name: queues by name; NUL name: those that hold nothing, see rest() in state/queues.lua
@@ -61,7 +61,7 @@
 -- ARGV[1]: now in Unix ms, or '' for the server's clock (S14).
 -- In t, o, l, e, v, k, n, g, h and f all scores are 0. Membership in t, r and e IS the state. The order is that of the
 -- bytes.
--- A name after a $ is a constant of the Rust code; see constants() in scripts.rs. Times are in ms.
+-- A name after a $ is one of these keys, or a number of the Rust code; see constants() in scripts.rs. Times are in ms.
 local call, pack, unp = redis.call, struct.pack, struct.unpack
 local sub, char, byte, concat, min, max = string.sub, string.char, string.byte, table.concat, math.min, math.max
 local LAST = string.rep('\255', 65) -- after all members of t and l, see put_call() in base.lua

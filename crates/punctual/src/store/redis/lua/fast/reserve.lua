@@ -6,7 +6,7 @@
 -- For any other call it returns nil before its first write, and the rest of the script answers: the general path. Both leave the
 -- same keys, byte by byte, so a rule that changes there changes here.
 -- Flags of a queue and lengths of rows: see queue() and read_shard() in ../base.lua; of runs and records: ../state/codec.lua.
--- Cost: O(log N), some 20 commands.
+-- Cost: O(log N), 10 to 27 commands.
 local function reserve_one(acks, from)
     if #ARGV ~= from + 9 then return end
     local call, pack, unp, sub, char, byte = redis.call, struct.pack, struct.unpack, string.sub, string.char, string.byte
@@ -15,12 +15,12 @@ local function reserve_one(acks, from)
         local t = call('TIME')
         now, into = t[1] * 1000 + math.floor(t[2] / 1000), t[2] % 1000
     end
-    -- The shard and its clock. Nothing else is read of another format.
+    -- The shard and its clock. In another format, nothing else is read.
     local turn = call('HGET', $STATE, 'turn')
     if not turn or #turn < 34 then return end
     local seen, grace, fence, wide, epoch, format = unp('>I7I7I7I7I4I2', turn)
     if format ~= $FORMAT or now < grace or wide <= now then return end
-    if 0 < seen and seen - 1 + $LEASE_DEFAULT + $JUMP_PAUSE < now then return end
+    if 0 < seen and seen - 1 + $JUMP < now then return end
     -- The run of the acked job. Its flags show a key, a group or a history. Any verdict but a bare ack is longer than a fence.
     local acked, acked_run, freed = ARGV[3], nil, nil
     if acks == 1 then
@@ -107,7 +107,7 @@ local function reserve_one(acks, from)
         id = sub(member, 11, 26)
         rec = call('HGET', $RECORDS, id)
         if #member ~= 27 or byte(member, 27) ~= 0 or not rec or #rec < 26 or acks == 1 and id == acked then return end
-        -- A time, a lease and a number of attempts of its own.
+        -- Allowed: a time (1), a lease (4) and attempts (8) of its own, a unique key (16), a payload that is stored apart (128).
         local flags, scope, _, skip = unp('>BBc3I3', rec)
         if 32 <= flags % 128 or 2 <= flags % 4 or #rec < skip then return end
         local bytes, at, own, held, unique_key = #rec - skip, 15 + flags % 2 * 6, false, 0, ''

@@ -2,7 +2,6 @@
 
 local now = shard.now
 local tally, notify, notify_named, hint = pending.tally, pending.notify, pending.notify_named, pending.hint
-local FORGET_ROUNDS_MAX, FORGET_LOOK = 4, 100
 local NONE = pack('>I6', 0)
 
 local function text(n) return string.format('%.0f', n) end
@@ -33,9 +32,9 @@ end
 
 -- Reads the head of a record:
 --   flags: 1 run_at is not created_at, 2 it can expire, 4 a lease of its own, 8 max_attempts was chosen; 16 a unique
---     key, 32 a concurrency key and how many of it can run, 64 a group
+--     key, 32 a concurrency key and how many of it can run, 64 a group, 128 the payload is stored apart
 --   level + 16 × scope, q, bytes before the payload, created_at
---   the times of the flags 1 and 2; with flag 128, how many bytes the payload has, which is stored apart then
+--   the times of the flags 1 and 2; with flag 128, how many bytes the payload has
 --   the other fields of the flags, in that order
 --   two chunks of the client: what a replacement changes, and what stays
 --   the payload, if it is not stored apart
@@ -55,23 +54,24 @@ local function head(job, rec)
     job.asked_at, job.payload_at, job.bytes = at, skip + 1, job.apart or #rec - skip
     if job.bytes < 0 or job.apart and #rec ~= skip then error('a record ends before or after its payload') end
 end
--- Returns a record, and its payload if that is stored apart. `behind`: what comes between times and payload. Flag 128 is not set.
-local function record_of(flags, level, q, times, behind, payload)
+-- Returns a record, and its payload if that is stored apart. `flags`: without 128, which is set here. `fields`: all that comes after the
+-- times and the size, up to the payload.
+local function record_of(flags, level, q, times, fields, payload)
     local size, apart = '', nil
     if $WITHIN_RECORD_MAX < #payload then
         flags, size, payload, apart = flags + 128, pack('>I4', #payload), '', payload
     end
-    return pack('>BB', flags, level) .. q .. pack('>I3', 8 + #times + #size + #behind) .. times .. size .. behind .. payload, apart
+    return pack('>BB', flags, level) .. q .. pack('>I3', 8 + #times + #size + #fields) .. times .. size .. fields .. payload, apart
 end
 -- Replaces the record of a job.
 local function put_record(job, rec, apart)
-    call('HSET', $RECORDS, job.id, rec)
+    -- As in enqueue.lua, a crash of the server in between leaves a payload without a record at most.
     if apart then
         if shard.format < $FORMAT then shard.put_shard() end
         call('HSET', $PAYLOADS, job.id, apart)
-    elseif job.apart then
-        call('HDEL', $PAYLOADS, job.id)
     end
+    call('HSET', $RECORDS, job.id, rec)
+    if job.apart and not apart then call('HDEL', $PAYLOADS, job.id) end
     shard.bytes = shard.bytes + (job.apart or 0) / $REMOVED_PER_READ
 end
 -- Returns the payload of a record if it is stored apart ('' if it is not there), else nil.

@@ -1,5 +1,7 @@
 -- Upkeep (S17): what a sweep removes.
 
+local FORGET_ROUNDS_MAX, FORGET_LOOK = 4, 100
+
 -- Each part returns how much it did, and when there will be more to do.
 -- This part stops once `bytes_max` bytes of records have been read.
 local function expire(q, bytes_max, limit)
@@ -19,8 +21,7 @@ local function expire(q, bytes_max, limit)
     local first = call('ZRANGEBYLEX', $EXPIRIES, from, to, 'LIMIT', 0, 1)[1]
     return #due, first and unp('>I6', first, 4) or $NEVER
 end
--- Returns the bounds of jobs and bytes that a sweep as a part of another call waits for. When they are exceeded, it removes down to
--- those of the settings.
+-- Returns the bounds of jobs and bytes above which upkeep as a part of another call starts. It then removes down to those of the settings.
 local function with_slack(keep)
     return keep[2] + min(math.floor(keep[2] / $KEEP_SLACK_DIVISOR), $KEEP_SLACK_JOBS_MAX),
         keep[3] + min(math.floor(keep[3] / $KEEP_SLACK_DIVISOR), $KEEP_SLACK_BYTES_MAX)
@@ -115,21 +116,21 @@ local function forget_calls(limit)
     return forgotten, first and tonumber(first) + $CALL_MEMORY or $NEVER
 end
 -- Notes how many jobs can be acked until a bound of done jobs could be passed, so that acks need no sweep until then. Each has at most
--- END_BYTES bytes. Returns until when that holds, if done jobs are kept: one that ends now is past its age then.
+-- END_BYTES bytes. Returns when a job that is done now reaches its age; NEVER if none is kept, or none fits.
 local function grant(q)
     local from, to = within(q .. char($DONE))
     local keep, bytes = limits_of(q).keep[$DONE], counter(q .. char($DONE)) + (shard.tallies[q .. char($DONE)] or 0)
     local jobs = call('ZLEXCOUNT', $ENDED_JOBS, from, to)
     local jobs_max, bytes_max = with_slack(keep)
     local ends = max(min($ENDS_MAX, jobs_max - jobs, math.floor((bytes_max - bytes) / $END_BYTES)), 0)
-    -- Also if there are none: earlier settings may have left some.
+    -- Also writes 0, because earlier settings may have left a larger number.
     if call('HGET', $COUNTERS, q .. 'e') ~= text(ends) then call('HSET', $COUNTERS, q .. 'e', text(ends)) end
     return 0 < ends and 0 < jobs and now + keep[1] or $NEVER
 end
 
 -- Sweeps these queues in turn, then what belongs to no queue, at most `limit` items.
 -- `slice` is set for a sweep that is not part of another call. Such a sweep also checks queues for which nothing is
--- due: `names` of the queues, `is_last` slice or not, and `ageless`. It is bounded in bytes, too. If it stopped at that
+-- due: `names` of the queues, `is_last` slice or not, and `ageless`: removes done and cancelled jobs of any age. It is bounded in bytes, too. If it stopped at that
 -- bound, it returns the position of the queue in which the next sweep goes on.
 local function sweep(named, limit, slice)
     local bytes_max, idle = slice and $BATCH_BYTES_MAX or $NEVER, $REGROUP_MAX

@@ -10,7 +10,7 @@
 --   if it stopped; then the answer of numbered_reserve(). The byte is '-' for a lost lease. Else it is the state of its job,
 --   plus 16 times the reason if that is not the verdict's (OVERRULED in state/runs.lua).
 -- Cost: O(n log N).
--- The most work besides bare acks, in commands as they are estimated here.
+-- The most work, in commands as they are estimated here. A bare ack of a job without a key and with a short payload counts nothing.
 local WORK_MAX = 512
 local BYTES_PER_COMMAND = 65536 -- of a payload that is removed
 -- An ack that frees a key or a place in a group, and any other verdict.
@@ -21,7 +21,7 @@ local n = tonumber(ARGV[2])
 check_clock()
 local rows = 0 < n and call('HMGET', $RUNS, unpack(ARGV, 3, n + 2)) or {}
 local answers, named, met, places = {}, {}, {}, {}
--- Acks are written in one command per place.
+-- All acks are written together, with one command for each key.
 local runs, leases, records, payloads, histories, kept, ended = {}, {}, {}, {}, {}, {}, {}
 local acked, work, is_cut = 0, 0, false
 local PLAIN_PAST = pack('>BBI6', 1 + 32, $DONE, now) -- of a job done in its first attempt
@@ -52,7 +52,7 @@ for i = 1, n do
             runs[acked], leases[acked] = id, place .. id
             local bytes = ((b1 * 256 + b2) * 256 + b3) * 256 + b4
             of.acks, of.bytes = of.acks + 1, of.bytes + bytes
-            -- A payload that goes now, or lets an older one go.
+            -- This payload is removed, or its end removes an older one.
             if $WITHIN_RECORD_MAX < bytes then work = work + bytes / BYTES_PER_COMMAND end
             if 4 <= flags then
                 work = work + KEYED
@@ -108,8 +108,8 @@ for q, of in pairs(met) do
         if of.bytes ~= 0 then call('HINCRBY', $COUNTERS, q .. 'b', -of.bytes) end
         if of.keeps then
             if of.bytes ~= 0 then call('HINCRBY', $COUNTERS, q .. char($DONE), of.bytes) end
-            -- Most acks need no upkeep: the last one left so many ends (see grant() in state/upkeep.lua), and the next one comes
-            -- before these jobs are past their age.
+            -- Most acks need no upkeep: the last upkeep counted how many need none (see grant() in state/upkeep.lua), and the next one
+            -- comes before these jobs are past their age.
             local row = queue(q)
             local age = unp('>I7', row.stored, 24)
             if age == $OPEN then age = $KEEP_SHORT_AGE end
