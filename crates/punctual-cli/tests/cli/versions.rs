@@ -145,8 +145,8 @@ fn a_newer_version_changes_nothing_in_a_store_that_it_cannot_upgrade() {
     let store = format!("--store {url}");
     t.ok(&format!("push k --id {A} {store}"));
     let own = OsString::from(env!("CARGO_BIN_EXE_punctual"));
-    // To this version, the store is of the one before it.
-    let by = if next().is_some() { 0 } else { -1 };
+    // The number before its own is that of a format which it upgrades.
+    let by = -2;
     move_format(&server, &url, by);
     let place = Place::Server(Box::new(server), url);
     let before = place.picture(&t);
