@@ -44,11 +44,11 @@ pub(super) const LOCK_KEYS: [&str; 2] = ["lk", "lz"];
 /// The number of this format of keys and rows. A process that finds a later format in a store changes nothing there
 /// and stops. Raise it with each change that an older process would read or write wrongly.
 pub(super) const FORMAT: u16 = 4;
-/// The earliest format that this version reads: all rows of it are also rows of [`FORMAT`]. Whatever stores something new raises it, and so does
-/// each reserve and settle.
+/// The earliest format that this version reads: all its rows are also rows of [`FORMAT`]. A call that stores something new
+/// raises it, and so does each reserve and settle.
 pub(super) const FORMAT_MIN: u16 = 3;
 
-/// The most bytes of a payload that is a part of its record. A larger one is stored apart, so that only what hands it out reads it.
+/// The most bytes of a payload that is a part of its record. A larger one is stored apart, so that only calls that return it read it.
 const WITHIN_RECORD_MAX: u64 = 1 << 10;
 /// How many bytes of payloads a script removes in the time in which it reads one: 64 µs for a mebibyte.
 const REMOVED_PER_READ: u64 = 16;

@@ -7,8 +7,8 @@
 -- Repairs: A record in no place becomes dead, reason `orphan`. In two places, running wins over waiting, and waiting
 --   over ended. An entry without a record is dropped. An entry that another one needs is added. Records are never
 --   deleted.
--- Counters are checked only if all that they count is read in one step: for queues with at most `limit` jobs and a
--- mebibyte of payloads.
+-- Counters are checked only if all that they count is read in one step: for queues with at most `limit` jobs, and a
+-- mebibyte of records and histories of waiting jobs.
 -- Cost: O(limit log N).
 drains()
 local DOCS, DOCS_BY_KEY = KEYS[$NOTIFICATIONS], KEYS[$NOTIFICATIONS + 1]

@@ -37,11 +37,10 @@ local function queue(q)
     local stored = rows[1]
     -- A queue with settings that cannot be read is paused and removes nothing; it does not use defaults. Its version is
     -- that of no caller.
-    if not stored or #stored < 133 then
+    local is_torn = not stored or #stored < 133
+    if is_torn then
         stored = pack('>BI4I4', 1, 2 ^ 32 - 1, $LEASE_DEFAULT) .. string.rep('\0', 14) .. string.rep(pack('>I7', $NEVER), 9)
             .. string.rep('\0', 22) .. '\1' .. string.rep('\0', 22) .. '\1?'
-        shard.torn = shard.torn or {}
-        shard.torn[q] = true
     end
     local flags, version, lease = unp('>BI4I4', stored)
     if lease == 0 then lease = $LEASE_DEFAULT end
@@ -57,7 +56,7 @@ local function queue(q)
     row = {
         stored = stored, flags = flags, version = version, lease = lease, due = due, watch = watch, spare = spare,
         closed = closed, tat = tat, part = part, time = time, ungrouped = ungrouped, let = let, started = 0,
-        paused = flags % 2 == 1, lifo = flags % 4 >= 2,
+        paused = flags % 2 == 1, lifo = flags % 4 >= 2, is_torn = is_torn,
     }
     shard.queues[q] = row
     return row

@@ -1,5 +1,6 @@
 -- The fast path of enqueue: one plain job in a queue that exists. A plain job has no concurrency key, no group, no expiry and no
--- derived id. Its unique key, if it has one, is no window, and no job has it. Its caller has called before. Arguments and answers are those of ../verbs/enqueue.lua.
+-- derived id. Its unique key, if it has one, is no window, and no job has it. Its caller has called before. Arguments and
+-- answers are those of ../verbs/enqueue.lua.
 -- For any other call it returns nil before its first write, and the rest of the script answers: the general path. Both leave the
 -- same keys, byte by byte, so a rule that changes there changes here.
 -- Flags of a queue and lengths of rows: see queue() and read_shard() in ../base.lua.

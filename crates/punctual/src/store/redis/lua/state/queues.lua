@@ -41,8 +41,8 @@ local function put_settings(q, row)
 end
 -- Returns the settings of a queue as callers read them. Before format 4 they were one row.
 local function settings_of(q)
-    local stored = queue(q).stored
-    return shard.torn and shard.torn[q] and stored or stored .. (call('HGET', $SETTINGS, q .. 'j') or '')
+    local row = queue(q)
+    return row.is_torn and row.stored or row.stored .. (call('HGET', $SETTINGS, q .. 'j') or '')
 end
 -- Makes a queue with these settings.
 local function new_queue(name, row)

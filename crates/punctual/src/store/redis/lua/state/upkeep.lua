@@ -130,8 +130,9 @@ end
 
 -- Sweeps these queues in turn, then what belongs to no queue, at most `limit` items.
 -- `slice` is set for a sweep that is not part of another call. Such a sweep also checks queues for which nothing is
--- due: `names` of the queues, `is_last` slice or not, and `ageless`: removes done and cancelled jobs of any age. It is bounded in bytes, too. If it stopped at that
--- bound, it returns the position of the queue in which the next sweep goes on.
+-- due: `names` of the queues, `is_last` slice or not, and `ageless`, which removes done and cancelled jobs of any age.
+-- It is bounded in bytes, too. If it stopped at that bound, it returns the position of the queue in which the next
+-- sweep goes on.
 local function sweep(named, limit, slice)
     local bytes_max, idle = slice and $BATCH_BYTES_MAX or $NEVER, $REGROUP_MAX
     local function some(what, n)
