@@ -48,6 +48,7 @@ use axum::{
     routing::{get, post},
 };
 use punctual::{CancellationToken, Client};
+use tower_http::{CompressionLevel, compression::CompressionLayer};
 
 use self::{assets::Assets, fault::Fault, links::Links};
 use crate::{activity::Activity, operations::Operations, trace};
@@ -165,6 +166,8 @@ pub(crate) fn with(
         .fallback(async || Fault::NoPage)
         .method_not_allowed_fallback(async || Fault::Method)
         .layer(middleware::from_fn_with_state(Arc::clone(&board), guard::guard))
+        // Not the stream of events, whose parts would wait for each other. No page repeats a secret beside what a request says.
+        .layer(CompressionLayer::new().quality(CompressionLevel::Fastest))
         .with_state(board);
     trace::routes(router)
 }

@@ -235,6 +235,35 @@ async fn the_overview_costs_the_same_however_many_queues_there_are() {
 }
 
 #[tokio::test]
+async fn the_first_page_is_at_most_sixty_kilobytes_with_all_that_it_loads() {
+    let t = TestQueue::new();
+    let of = |n| job(&t.client, "k", &format!("q{n:05}"), Payload::json("1"));
+    t.client.push((0..1_000).map(of).collect()).await.unwrap();
+    let site = Site::new(&t.client, DashboardOptions::default());
+    let zipped = [("accept-encoding", "gzip, br")];
+    let plain = site.get("/").await;
+    assert_eq!((plain.header("content-encoding"), plain.header("vary")), ("", "accept-encoding"));
+    let loads = tags(&plain.text).into_iter().filter_map(|tag| {
+        let link = tag.attribute("src").or_else(|| tag.attribute("href"))?;
+        (link.starts_with("/style.css?") || link.starts_with("/live.js?")).then(|| link.to_owned())
+    });
+    let loads: Vec<String> = loads.collect();
+    assert_eq!(loads.len(), 2);
+    let mut bytes = 0;
+    for path in ["/".to_owned()].into_iter().chain(loads) {
+        let answer = site.send("GET", &path, &[], &zipped).await;
+        assert_eq!((answer.status, answer.header("content-encoding")), (StatusCode::OK, "gzip"), "{path}");
+        bytes += answer.bytes;
+    }
+    assert!(bytes <= 60_000, "{bytes} bytes");
+    assert_eq!(
+        site.headers("/events", &zipped).await.get("content-encoding"),
+        None,
+        "its parts must not wait"
+    );
+}
+
+#[tokio::test]
 async fn a_store_that_cannot_be_reached_is_said_with_what_to_try() {
     let t = TestQueue::new();
     let store = FaultyStore::new(Arc::clone(t.client.store()), |_| Fault::Before);

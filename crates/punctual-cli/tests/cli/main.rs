@@ -37,6 +37,7 @@ mod mcp;
 mod monitoring;
 #[cfg(unix)]
 mod prometheus;
+mod proxies;
 mod push;
 mod queue;
 #[cfg(unix)]

@@ -220,7 +220,7 @@ fn an_operation_goes_on_after_its_server_was_killed() {
 }
 
 /// A certificate of 127.0.0.1 that signs itself, and its key.
-fn certificate(t: &Cli) -> [String; 2] {
+pub(crate) fn certificate(t: &Cli) -> [String; 2] {
     let files = ["here.pem", "here.key"].map(|name| t.path(name).display().to_string());
     let mut command = Command::new("openssl");
     command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]);

@@ -6,6 +6,7 @@ use axum::{
     Router,
     body::Body,
     http::{HeaderMap, Request, StatusCode},
+    response::Response,
 };
 use punctual::{
     Client, NewJob, Payload, Unique, When,
@@ -27,6 +28,8 @@ pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) location: String,
     pub(crate) text: String,
+    /// The length of the body, which may be compressed.
+    pub(crate) bytes: usize,
     headers: HeaderMap,
 }
 
@@ -71,16 +74,25 @@ impl Site {
         headers: &[(&str, &str)],
     ) -> Answer {
         let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
+        let answer = self.answer(method, path, headers, body).await;
+        let (status, headers) = (answer.status(), answer.headers().clone());
+        let bytes = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+        let location = headers.get("location").map(|value| value.to_str().unwrap().to_owned());
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        Answer { status, location: location.unwrap_or_default(), text, bytes: bytes.len(), headers }
+    }
+
+    /// The head of an answer whose body may have no end.
+    pub(crate) async fn headers(&self, path: &str, headers: &[(&str, &str)]) -> HeaderMap {
+        self.answer("GET", path, headers, String::new()).await.headers().clone()
+    }
+
+    async fn answer(&self, method: &str, path: &str, headers: &[(&str, &str)], body: String) -> Response {
         let mut request = Request::builder().method(method).uri(path);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let answer = self.router.clone().oneshot(request.body(Body::from(body)).unwrap()).await.unwrap();
-        let (status, headers) = (answer.status(), answer.headers().clone());
-        let bytes = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
-        let location = headers.get("location").map(|value| value.to_str().unwrap().to_owned());
-        let text = String::from_utf8(bytes.to_vec()).unwrap();
-        Answer { status, location: location.unwrap_or_default(), text, headers }
+        self.router.clone().oneshot(request.body(Body::from(body)).unwrap()).await.unwrap()
     }
 }
 

@@ -399,6 +399,7 @@ conformance!(
         an_expired_job_waits_until_it_is_ended,
         a_histogram_counts_waiting_jobs_by_due_time,
         a_histogram_has_whole_milliseconds,
+        many_queues_are_counted_as_each_of_them_is,
         durability_is_stated;
     concurrency:
         jobs_of_a_key_run_one_after_another,

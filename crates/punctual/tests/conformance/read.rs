@@ -1,12 +1,12 @@
 //! Reads: one job, lists, counters, what is due when, and what a store tells of itself.
 
 use punctual::{
-    ErrorKind, State, Timestamp, When,
-    job::Filter,
+    ErrorKind, NewJob, Priority, State, Timestamp, When,
+    job::{Concurrency, Filter},
     store::{Counts, Durability, Histogram, List, ListCursor, Upcoming, Verdict},
 };
 
-use crate::fixture::{Fixture, QUEUE, at, bytes, dead, retry, secs};
+use crate::fixture::{CANCEL, Fixture, QUEUE, at, bytes, dead, ids, millis, retry, secs};
 
 /// S2: a job that nobody enqueued is not there.
 pub(crate) async fn an_unknown_job_is_not_found(t: Fixture) {
@@ -237,6 +237,84 @@ pub(crate) async fn a_histogram_has_whole_milliseconds(t: Fixture) {
     assert_eq!(t.store.upcoming(&upcoming).await.unwrap().buckets, [0, 1]);
     upcoming.queue = Some("nobody".to_owned());
     assert_eq!(t.store.upcoming(&upcoming).await.unwrap().buckets, [0, 0]);
+}
+
+/// S13: what is counted of all queues is the sum of what is counted of each, however many there are, and whatever they hold.
+pub(crate) async fn many_queues_are_counted_as_each_of_them_is(t: Fixture) {
+    let mut jobs = Vec::new();
+    let mut put = |queue: &str, change: &dyn Fn(&mut NewJob)| {
+        let mut job = t.job();
+        job.queue = queue.to_owned();
+        change(&mut job);
+        jobs.push(job);
+    };
+    let after = |n| move |job: &mut NewJob| job.run_at = When::In(secs(n));
+    let names: Vec<String> = (0..700).map(|n| format!("q{n:03}")).collect();
+    for (n, queue) in names.iter().enumerate() {
+        put(queue, &|_| ());
+        if n % 2 == 0 {
+            put(queue, &|job| (job.options.priority, job.run_at) = (Some(Priority::High), When::In(secs(5))));
+        }
+        if n % 5 == 0 {
+            put(queue, &|job| job.group = Some("a".to_owned()));
+            put(queue, &|job| (job.group, job.run_at) = (Some("b".to_owned()), When::In(secs(15))));
+        }
+        if n % 7 == 0 {
+            put(queue, &after(25));
+        }
+    }
+    for n in 0..100 {
+        // One is due in the last millisecond of the first bucket.
+        put("bulk", &|job| job.run_at = When::In(millis((200_u64 * n).saturating_sub(1))));
+    }
+    for _ in 0..3 {
+        put("keys", &|job| job.concurrency = Some(Concurrency { key: "k".to_owned(), limit: 1 }));
+    }
+    for jobs in jobs.chunks(1_000) {
+        t.enqueue_all(jobs).await;
+    }
+    let mut runs = Vec::new();
+    for queue in ["keys", "q001", "q003", "q009", "q011", "q013"] {
+        runs.extend(t.reserve_by(&t.want_from(&[(queue, 1)], 1)).await.jobs);
+    }
+    // All in one call, so that the reserve meets the two jobs whose key is taken.
+    assert_eq!(ids(&t.reserve_by(&t.want_from(&[("keys", 1)], 1)).await), []);
+    t.end(&runs[1], Verdict::Ack).await;
+    t.end(&runs[2], dead()).await;
+    t.apply(runs[3].job.id, CANCEL).await;
+    t.end(&runs[3], Verdict::Ack).await;
+    t.end(&runs[4], retry(secs(60))).await;
+
+    // 695 jobs that were due at once, 140 of groups, the first of `bulk`, and two of `keys`.
+    let due = 838;
+    let counts = Counts {
+        waiting: due + 350 + 140 + 100 + 99 + 1,
+        retrying: 1,
+        due,
+        running: 2,
+        done: 2,
+        dead: 1,
+        cancelled: 0,
+        bytes: due + 350 + 140 + 100 + 99 + 1 + 2,
+        parts_away: 0,
+    };
+    assert_eq!(t.store.count(None).await.unwrap(), counts);
+    let mut upcoming = Upcoming { queue: None, bucket: secs(10), buckets: 2 };
+    let all = fields_of(t.store.upcoming(&upcoming).await.unwrap());
+    assert_eq!(all, (at(0), due, vec![350 + 50, 140 + 49], true));
+
+    let mut sum = (0, 0, vec![0, 0], 0);
+    for queue in names.iter().map(String::as_str).chain(["bulk", "keys"]) {
+        let counts = t.store.count(Some(queue)).await.unwrap();
+        upcoming.queue = Some(queue.to_owned());
+        let (_, overdue, buckets, _) = fields_of(t.store.upcoming(&upcoming).await.unwrap());
+        assert_eq!(overdue, counts.due, "{queue}");
+        sum = (sum.0 + counts.total(), sum.1 + counts.due, sum.2, sum.3 + counts.bytes);
+        for (sum, jobs) in sum.2.iter_mut().zip(buckets) {
+            *sum += jobs;
+        }
+    }
+    assert_eq!(sum, (counts.total(), counts.due, all.2, counts.bytes));
 }
 
 // ── the store itself ──

@@ -53,6 +53,9 @@ const WITHIN_RECORD_MAX: u64 = 1 << 10;
 /// How many bytes of payloads a script removes in the time in which it reads one: 64 µs for a mebibyte.
 const REMOVED_PER_READ: u64 = 16;
 
+/// About how many commands a script sends that counts jobs of all queues: some milliseconds.
+const WALK_COMMANDS: u64 = 1_000;
+
 /// The most rows that a script reads at once before their size is known. Each can have a mebibyte.
 const READ_AT_ONCE: u64 = 16;
 /// The most acks between two sweeps of a queue that keeps done jobs. Each of them would cost a third of a life.
@@ -83,6 +86,7 @@ pub(super) const NAMES: usize = 16;
 const KEY_NAMES: &str = include_str!("lua/key_names.lua");
 const TIMELINE: &str = include_str!("lua/timeline.lua");
 const QUEUES: &str = include_str!("lua/queues.lua");
+const DUE_TIMES: &str = include_str!("lua/verbs/read/due_times.lua");
 const PICK: &str =
     concat!(include_str!("lua/verbs/reserve/pick.lua"), include_str!("lua/verbs/reserve/pick_groups.lua"));
 const NUMBERED_RESERVE: &str = include_str!("lua/verbs/reserve/numbered.lua");
@@ -139,6 +143,7 @@ fn numbers() -> Vec<(&'static str, u64)> {
         ("READ_AT_ONCE", READ_AT_ONCE),
         ("WITHIN_RECORD_MAX", WITHIN_RECORD_MAX),
         ("REMOVED_PER_READ", REMOVED_PER_READ),
+        ("WALK_COMMANDS", WALK_COMMANDS),
         ("SPARE", ceil_ms(SPARE)),
         ("TOOL_FORGET_MAX", TOOL_FORGET_MAX as u64),
         ("TOOL_MEMORY", ceil_ms(TOOL_MEMORY)),
@@ -327,8 +332,8 @@ impl Default for Scripts {
             live: script("live", &[include_str!("lua/sharded/live.lua")]),
             get: script("get", &[include_str!("lua/verbs/read/get.lua")]),
             list: script("list", &[include_str!("lua/verbs/read/list.lua")]),
-            count: script("count", &[QUEUES, include_str!("lua/verbs/read/count.lua")]),
-            upcoming: script("upcoming", &[include_str!("lua/verbs/read/upcoming.lua")]),
+            count: script("count", &[QUEUES, DUE_TIMES, include_str!("lua/verbs/read/count.lua")]),
+            upcoming: script("upcoming", &[DUE_TIMES, include_str!("lua/verbs/read/upcoming.lua")]),
             show: script("show", &[TIMELINE, QUEUES, include_str!("lua/verbs/queue/show.lua")]),
             set: script("set", &[TIMELINE, include_str!("lua/verbs/queue/set.lua")]),
             open: script("open", &[TIMELINE, include_str!("lua/verbs/queue/open.lua")]),

@@ -1,12 +1,12 @@
 //! Reads over all shards: sums of what the shards have, and listings of one shard after another.
 
-use super::{all, lease::is_away, queue};
+use super::{all, lease::is_away};
 use crate::{
     core::{
         error::{Error, Result},
         id::JobId,
         job::JobRecord,
-        limits::{BATCH_MAX, LIST_BYTES_MAX, SHARDS_MAX},
+        limits::{LIST_BYTES_MAX, SHARDS_MAX},
         time::Timestamp,
     },
     store::{
@@ -120,21 +120,15 @@ pub(crate) async fn count(store: &RedisStore, queue: Option<&str>) -> Result<Cou
 pub(crate) async fn upcoming(store: &RedisStore, upcoming: &Upcoming) -> Result<Histogram> {
     check_upcoming(upcoming)?;
     let live = store.refresh().await?;
-    let mut histogram =
-        Histogram { buckets: vec![0; upcoming.buckets], complete: true, ..Histogram::default() };
-    histogram.now = read::now(&live.shards[0]).await?;
-    let mut names = upcoming.queue.iter().cloned().collect::<Vec<_>>();
-    loop {
-        if upcoming.queue.is_none() {
-            names = queue::names(&live, names.last().map(String::as_str)).await?;
-        }
-        for name in &names {
-            for shard in &live.shards {
-                read::add_upcoming(shard, upcoming, name, &mut histogram).await?;
-            }
-        }
-        if upcoming.queue.is_some() || names.len() < BATCH_MAX {
-            return Ok(histogram);
+    // All shards are read for the same instant.
+    let now = read::now(&live.shards[0]).await?;
+    let mut sum =
+        Histogram { now, buckets: vec![0; upcoming.buckets], complete: true, ..Histogram::default() };
+    for found in all(live.shards.iter().map(|shard| read::upcoming(shard, now, upcoming))).await? {
+        sum.overdue += found.overdue;
+        for (sum, jobs) in sum.buckets.iter_mut().zip(found.buckets) {
+            *sum += jobs;
         }
     }
+    Ok(sum)
 }

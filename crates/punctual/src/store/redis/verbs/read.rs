@@ -224,29 +224,32 @@ pub(crate) async fn count(shard: &Shard, queue: Option<&str>) -> Result<Counts> 
     }
 }
 
-/// Adds the jobs of one queue, read at the same instant as the others.
-pub(crate) async fn add_upcoming(
-    shard: &Shard,
-    upcoming: &Upcoming,
-    queue: &str,
-    histogram: &mut Histogram,
-) -> Result<()> {
-    let script = &SCRIPTS.upcoming;
-    let args = [
-        digits(histogram.now.as_ms()),
-        queue.as_bytes().to_vec(),
-        // A wider bucket also reaches beyond the last instant.
-        digits(ceil_ms(upcoming.bucket).min(1 << 48)),
-        digits(upcoming.buckets as u64),
-    ];
-    let mut reply = Reply::of(shard.link.call(script, &shard.keys, &args).await?)?;
-    reply.time()?;
-    histogram.overdue += reply.number()?;
-    while !reply.is_over() {
-        let (bucket, jobs) = (reply.number()?, reply.number()?);
-        if let Some(sum) = histogram.buckets.get_mut(bucket as usize) {
-            *sum += jobs;
+/// Returns the jobs of one shard by the time at which they are due after `now`.
+pub(crate) async fn upcoming(shard: &Shard, now: Timestamp, upcoming: &Upcoming) -> Result<Histogram> {
+    let mut found =
+        Histogram { now, buckets: vec![0; upcoming.buckets], complete: true, ..Histogram::default() };
+    let mut from = Vec::new();
+    loop {
+        let args = [
+            digits(now.as_ms()),
+            upcoming.queue.as_deref().unwrap_or_default().as_bytes().to_vec(),
+            // A wider bucket also reaches beyond the last instant.
+            digits(ceil_ms(upcoming.bucket).min(1 << 48)),
+            digits(upcoming.buckets as u64),
+            from,
+        ];
+        let mut reply = Reply::of(shard.link.call(&SCRIPTS.upcoming, &shard.keys, &args).await?)?;
+        reply.time()?;
+        from = reply.bytes()?;
+        found.overdue += reply.number()?;
+        while !reply.is_over() {
+            let (bucket, jobs) = (reply.number()?, reply.number()?);
+            if let Some(sum) = found.buckets.get_mut(bucket as usize) {
+                *sum += jobs;
+            }
+        }
+        if from.is_empty() {
+            return Ok(found);
         }
     }
-    Ok(())
 }

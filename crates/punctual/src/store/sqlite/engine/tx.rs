@@ -135,7 +135,7 @@ impl Tally {
     }
 
     /// Reads the eleven columns from `waiting` on. An invalid value reads as a number that an audit will find wrong.
-    fn read(row: &Row<'_>, from: usize) -> Self {
+    pub(crate) fn read(row: &Row<'_>, from: usize) -> Self {
         let mut c = Columns::new(row);
         let mut kept = |at: usize| Kept { jobs: c.count(at), bytes: c.count(at + 1) };
         let (done, dead, cancelled) = (kept(from + 4), kept(from + 6), kept(from + 8));
@@ -261,6 +261,7 @@ pub(crate) struct Tx<'c> {
     pub(crate) into_ms: Duration,
     queues: Vec<Queue>,
     by_name: HashMap<String, Q>,
+    by_qid: HashMap<i64, Q>,
     store: Option<(StoreRow, StoreRow)>,
     notifications: BTreeMap<usize, Timestamp>,
     /// Concurrency keys with events since blocked jobs were last re-checked, one entry per event (S15).
@@ -289,6 +290,7 @@ impl<'c> Tx<'c> {
             into_ms,
             queues: Vec::new(),
             by_name: HashMap::new(),
+            by_qid: HashMap::new(),
             store: None,
             notifications: BTreeMap::new(),
             touched: Vec::new(),
@@ -376,8 +378,8 @@ impl<'c> Tx<'c> {
 
     /// Returns the queue with this number; `None` if a row names one that does not exist.
     pub(crate) fn queue_by_qid(&mut self, qid: i64) -> Step<Option<Q>> {
-        if let Some(at) = self.queues.iter().position(|queue| queue.qid == qid) {
-            return Ok(Some(Q(at)));
+        if let Some(q) = self.by_qid.get(&qid) {
+            return Ok(Some(*q));
         }
         let read = self.conn.prepare_cached(QUEUE_BY_QID)?.query_row([qid], Queue::read).optional()?;
         Ok(read.map(|queue| self.hold(queue)))
@@ -391,6 +393,7 @@ impl<'c> Tx<'c> {
     fn hold(&mut self, queue: Queue) -> Q {
         let q = Q(self.queues.len());
         self.by_name.insert(queue.name.clone(), q);
+        self.by_qid.insert(queue.qid, q);
         self.queues.push(queue);
         q
     }

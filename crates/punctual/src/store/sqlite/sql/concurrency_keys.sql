@@ -37,6 +37,9 @@ ORDER BY run_at DESC, id DESC LIMIT 1;
 -- name: count
 SELECT count(*) FROM (SELECT 1 FROM punctual_parked WHERE q = ?1 LIMIT ?2);
 
+-- name: count_all
+SELECT count(*) FROM (SELECT 1 FROM punctual_parked LIMIT ?2);
+
 -- name: blocked
 -- The blocked jobs of a queue, key by key.
 SELECT key, pri, run_at, id, most, gid FROM punctual_parked WHERE q = ?1 ORDER BY key, pri, run_at, id LIMIT ?2;

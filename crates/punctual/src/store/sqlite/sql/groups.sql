@@ -29,14 +29,6 @@ ORDER BY run_at DESC, id DESC LIMIT 1;
 -- name: first_grouped
 SELECT run_at FROM punctual_grouped WHERE q = ?1 ORDER BY run_at LIMIT 1;
 
--- name: count_due
-SELECT count(*) FROM (SELECT 1 FROM punctual_grouped WHERE q = ?1 AND run_at <= ?2 LIMIT ?3);
-
--- name: histogram
-SELECT (run_at - ?2) / ?4, count(*) FROM (
-    SELECT run_at FROM punctual_grouped WHERE q = ?1 AND run_at > ?2 AND run_at < ?3 ORDER BY run_at LIMIT ?5
-) GROUP BY 1;
-
 -- name: grouped
 -- The jobs of a queue, group by group.
 SELECT gid, pri, run_at, id FROM punctual_grouped WHERE q = ?1 ORDER BY gid, pri, run_at, id LIMIT ?2;

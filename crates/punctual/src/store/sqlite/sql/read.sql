@@ -14,7 +14,11 @@ SELECT id FROM punctual_ended WHERE id < ?1 ORDER BY id DESC LIMIT ?2;
 -- name: slots_down
 SELECT slot, id FROM punctual_job WHERE slot BETWEEN ?1 AND ?2 ORDER BY slot DESC;
 
--- name: histogram
-SELECT (run_at - ?3) / ?5, count(*) FROM (
-    SELECT run_at FROM punctual_due WHERE q = ?1 AND pri = ?2 AND run_at > ?3 AND run_at < ?4 ORDER BY run_at LIMIT ?6
-) GROUP BY 1;
+-- name: counters
+-- Of all queues. An invalid value counts as nothing.
+SELECT CAST(total(max(waiting, 0)) AS INTEGER), CAST(total(max(retrying, 0)) AS INTEGER),
+    CAST(total(max(running, 0)) AS INTEGER), CAST(total(max(bytes, 0)) AS INTEGER),
+    CAST(total(max(done, 0)) AS INTEGER), CAST(total(max(done_bytes, 0)) AS INTEGER),
+    CAST(total(max(dead, 0)) AS INTEGER), CAST(total(max(dead_bytes, 0)) AS INTEGER),
+    CAST(total(max(cancelled, 0)) AS INTEGER), CAST(total(max(cancelled_bytes, 0)) AS INTEGER), 0
+FROM punctual_queue;

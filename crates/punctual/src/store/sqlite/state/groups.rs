@@ -50,7 +50,6 @@ const FIRST_RUN_AT: &str = named(FILE, "first_run_at");
 const HEAD_FIFO: &str = named(FILE, "head_fifo");
 const HEAD_LIFO: &str = named(FILE, "head_lifo");
 const FIRST_GROUPED: &str = named(FILE, "first_grouped");
-const COUNT_DUE: &str = named(FILE, "count_due");
 const GROUPED: &str = named(FILE, "grouped");
 const GROUP: &str = named(FILE, "group");
 const GROUPS: &str = named(FILE, "groups");
@@ -556,16 +555,6 @@ impl Tx<'_> {
         let mut stmt = self.conn.prepare_cached(FIRST_GROUPED)?;
         let first: Option<i64> = stmt.query_row([self.at(q).qid], |row| row.get(0)).optional()?;
         Ok(first.map(instant))
-    }
-
-    /// Counts due jobs with a group, up to `limit`.
-    pub(crate) fn count_due_grouped(&self, q: Q, limit: u64) -> Step<u64> {
-        if !self.at(q).active.has_groups() {
-            return Ok(0);
-        }
-        let mut stmt = self.conn.prepare_cached(COUNT_DUE)?;
-        let range = params![self.at(q).qid, self.now_ms(), limit.cast_signed()];
-        Ok(stmt.query_row(range, |row| row.get::<_, i64>(0))?.cast_unsigned())
     }
 
     /// Returns the first `n` waiting jobs with a group, group by group.

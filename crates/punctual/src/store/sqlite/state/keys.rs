@@ -45,6 +45,7 @@ const UNBLOCK: &str = named(CONCURRENCY, "unblock");
 const FIRST_FIFO: &str = named(CONCURRENCY, "first_fifo");
 const FIRST_LIFO: &str = named(CONCURRENCY, "first_lifo");
 const COUNT: &str = named(CONCURRENCY, "count");
+const COUNT_ALL: &str = named(CONCURRENCY, "count_all");
 const BLOCKED: &str = named(CONCURRENCY, "blocked");
 const PUT_DUE: &str = named(include_str!("../sql/places.sql"), "put_due");
 
@@ -379,9 +380,10 @@ impl Tx<'_> {
         Ok(first.query_row(params![queue.qid, key], BlockedRow::read).optional()?)
     }
 
-    /// Counts the blocked jobs of a queue, up to `limit`.
-    pub(crate) fn count_blocked(&self, qid: i64, limit: u64) -> Step<u64> {
-        let mut count = self.conn.prepare_cached(COUNT)?;
+    /// Counts the blocked jobs of a queue, or of all, up to `limit`.
+    pub(crate) fn count_blocked(&self, q: Option<Q>, limit: u64) -> Step<u64> {
+        let (sql, qid) = q.map_or((COUNT_ALL, None), |q| (COUNT, Some(self.at(q).qid)));
+        let mut count = self.conn.prepare_cached(sql)?;
         Ok(count.query_row(params![qid, limit.cast_signed()], |row| row.get::<_, i64>(0))?.cast_unsigned())
     }
 

@@ -17,19 +17,20 @@ use crate::{
                 sql::named,
                 tx::{Q, Tx, int},
             },
-            verbs::reserve::{
-                first_due, first_due_of,
-                pick::{due_rows, quarantine},
+            verbs::{
+                read::due_times::count_due,
+                reserve::{
+                    first_due, first_due_of,
+                    pick::{due_rows, quarantine},
+                },
             },
         },
     },
 };
 
 const FILE: &str = include_str!("../sql/queue.sql");
-const COUNT_DUE: &str = named(FILE, "count_due");
 const NAMES: &str = named(FILE, "names");
 const QUEUES: &str = named(FILE, "queues");
-const EVERY_QUEUE: &str = named(FILE, "every_queue");
 
 /// Returns the settings and counts of a queue.
 pub(crate) fn show(tx: &mut Tx<'_>, name: &str) -> Step<QueueReply> {
@@ -42,7 +43,7 @@ pub(crate) fn show(tx: &mut Tx<'_>, name: &str) -> Step<QueueReply> {
 fn info(tx: &Tx<'_>, q: Q) -> Step<QueueReply> {
     let queue = tx.at(q);
     let mut counts = queue.tally.counts();
-    counts.due = count_due(tx, q, DUE_COUNT_MAX)?;
+    counts.due = count_due(tx, Some(q), DUE_COUNT_MAX)?;
     let (rest, grouped) = (first_due_of(tx.conn, queue.qid)?, tx.first_grouped(q)?);
     let oldest_due = rest.into_iter().chain(grouped).min().filter(|&t| t <= tx.now);
     let (name, settings) = (queue.name.clone(), queue.settings.clone());
@@ -50,35 +51,11 @@ fn info(tx: &Tx<'_>, q: Q) -> Step<QueueReply> {
     Ok(QueueReply::Info(Box::new(QueueInfo { name, settings, counts, oldest_due, opens_at })))
 }
 
-/// Counts the due jobs of a queue, blocked or not, up to `limit`.
-pub(crate) fn count_due(tx: &Tx<'_>, q: Q, limit: u64) -> Step<u64> {
-    let qid = tx.at(q).qid;
-    let mut stmt = tx.conn.prepare_cached(COUNT_DUE)?;
-    let mut due = tx.count_blocked(qid, limit)?;
-    for priority in Priority::ALL {
-        let range = params![qid, priority as i64, tx.now_ms(), (limit - due).cast_signed()];
-        due += stmt.query_row(range, |row| row.get::<_, i64>(0))?.cast_unsigned();
-    }
-    due += tx.count_due_grouped(q, limit - due)?;
-    Ok(due)
-}
-
 /// Returns the names after `after`, sorted by bytes.
 pub(crate) fn names(tx: &Tx<'_>, after: Option<&str>) -> Step<Vec<String>> {
     let mut stmt = tx.conn.prepare_cached(NAMES)?;
     let names = stmt.query_map(params![after, int(BATCH_MAX)], |row| row.get(0))?;
     Ok(names.collect::<Result<_, _>>()?)
-}
-
-/// Returns all queues, by name.
-pub(crate) fn every_queue(tx: &mut Tx<'_>) -> Step<Vec<Q>> {
-    let qids: Vec<i64> =
-        tx.conn.prepare_cached(EVERY_QUEUE)?.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
-    let mut queues = Vec::with_capacity(qids.len());
-    for qid in qids {
-        queues.extend(tx.queue_by_qid(qid)?);
-    }
-    Ok(queues)
 }
 
 /// Returns the first `n` queues after a name.

@@ -1,11 +1,13 @@
 //! Reads: they change nothing, and hide ended jobs past the age of their retention.
 
-use rusqlite::{params, params_from_iter};
+pub(crate) mod due_times;
+
+use rusqlite::params;
 
 use crate::{
     core::{
         id::JobId,
-        job::{JobRecord, Priority, State},
+        job::{JobRecord, State},
         limits::{BATCH_MAX, DUE_COUNT_MAX, LIST_BYTES_MAX, UPCOMING_SEARCH_MAX},
         time::ceil_ms,
     },
@@ -16,12 +18,12 @@ use crate::{
                 fault::Step,
                 row_number::{OTHERS, last_slot, ms_at, ms_of},
                 sql::named,
-                tx::{Q, Tx, int},
+                tx::{Tally, Tx, int},
             },
             state::{codec::Job, places::Place},
             verbs::{
                 act::by_key,
-                queue::{count_due, every_queue},
+                read::due_times::{count_due, walk},
                 reserve::job_id,
                 sweep::is_past,
             },
@@ -34,8 +36,7 @@ const TOTAL: &str = named(FILE, "total");
 const RUNNING_IDS: &str = named(FILE, "running_ids");
 const ENDED_IDS: &str = named(FILE, "ended_ids");
 const SLOTS_DOWN: &str = named(FILE, "slots_down");
-const HISTOGRAM: &str = named(FILE, "histogram");
-const HISTOGRAM_GROUPED: &str = named(include_str!("../sql/groups.sql"), "histogram");
+const COUNTERS: &str = named(FILE, "counters");
 
 /// Returns one job.
 pub(crate) fn get(tx: &mut Tx<'_>, id: JobId) -> Step<Option<JobRecord>> {
@@ -152,62 +153,35 @@ fn newest(tx: &mut Tx<'_>, after: Option<JobId>, n: usize) -> Step<Vec<JobId>> {
 
 /// Returns the stored counters of one queue or of all.
 pub(crate) fn count(tx: &mut Tx<'_>, queue: Option<&str>) -> Step<Counts> {
-    let queues = queues(tx, queue)?;
-    let mut all = Counts::default();
-    for q in queues {
-        let counts = tx.at(q).tally.counts();
-        all.waiting += counts.waiting;
-        all.retrying += counts.retrying;
-        all.running += counts.running;
-        all.done += counts.done;
-        all.dead += counts.dead;
-        all.cancelled += counts.cancelled;
-        all.bytes += counts.bytes;
-        all.due += count_due(tx, q, DUE_COUNT_MAX - all.due)?;
-    }
-    Ok(all)
-}
-
-/// Returns one queue, if it exists, or all.
-fn queues(tx: &mut Tx<'_>, name: Option<&str>) -> Step<Vec<Q>> {
-    match name {
-        Some(name) => Ok(tx.queue(name)?.into_iter().collect()),
-        None => every_queue(tx),
+    let Some(name) = queue else {
+        let counters = tx.conn.prepare_cached(COUNTERS)?.query_row([], |row| Ok(Tally::read(row, 0)))?;
+        return Ok(Counts { due: count_due(tx, None, DUE_COUNT_MAX)?, ..counters.counts() });
+    };
+    match tx.queue(name)? {
+        Some(q) => Ok(Counts { due: count_due(tx, Some(q), DUE_COUNT_MAX)?, ..tx.at(q).tally.counts() }),
+        None => Ok(Counts::default()),
     }
 }
 
 /// Returns a histogram of due times.
 pub(crate) fn upcoming(tx: &mut Tx<'_>, upcoming: &Upcoming) -> Step<Histogram> {
-    let queues = queues(tx, upcoming.queue.as_deref())?;
-    let width = ceil_ms(upcoming.bucket);
-    let end = tx.now_ms().saturating_add_unsigned(width.saturating_mul(upcoming.buckets as u64));
-    let mut histogram = Histogram { now: tx.now, buckets: vec![0; upcoming.buckets], ..Histogram::default() };
-    let mut left = UPCOMING_SEARCH_MAX;
-    for q in queues {
-        let overdue = count_due(tx, q, left)?;
-        histogram.overdue += overdue;
-        left -= overdue;
-        let (now, width, qid) = (tx.now_ms(), i64::try_from(width).unwrap_or(i64::MAX), tx.at(q).qid);
-        let mut fill = |stmt: &str, range: &[i64]| -> Step<()> {
-            let mut stmt = tx.conn.prepare_cached(stmt)?;
-            let range = params_from_iter(range.iter().copied().chain([left.cast_signed()]));
-            let mut rows = stmt.query(range)?;
-            while let Some(row) = rows.next()? {
-                let (bucket, n) = (row.get::<_, i64>(0)?, row.get::<_, i64>(1)?.cast_unsigned());
-                if let Some(jobs) = usize::try_from(bucket).ok().and_then(|i| histogram.buckets.get_mut(i)) {
-                    *jobs += n;
-                }
-                left -= n;
-            }
-            Ok(())
-        };
-        for priority in Priority::ALL {
-            fill(HISTOGRAM, &[qid, priority as i64, now, end, width])?;
+    let mut histogram =
+        Histogram { now: tx.now, buckets: vec![0; upcoming.buckets], complete: true, ..Histogram::default() };
+    let q = match upcoming.queue.as_deref().map(|name| tx.queue(name)).transpose()? {
+        Some(None) => return Ok(histogram),
+        q => q.flatten(),
+    };
+    let (now, width) = (tx.now_ms(), i64::try_from(ceil_ms(upcoming.bucket)).unwrap_or(i64::MAX).max(1));
+    let last = now.saturating_add(width.saturating_mul(int(upcoming.buckets))).saturating_sub(1);
+    let searched = walk(tx, q, last, UPCOMING_SEARCH_MAX, |run_at| {
+        if run_at <= now {
+            histogram.overdue += 1;
+        } else if let Some(jobs) =
+            usize::try_from((run_at - now) / width).ok().and_then(|i| histogram.buckets.get_mut(i))
+        {
+            *jobs += 1;
         }
-        if tx.at(q).active.has_groups() {
-            fill(HISTOGRAM_GROUPED, &[qid, now, end, width])?;
-        }
-    }
-    histogram.complete = 0 < left;
+    })?;
+    histogram.complete = searched < UPCOMING_SEARCH_MAX;
     Ok(histogram)
 }
