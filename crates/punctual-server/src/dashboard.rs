@@ -44,7 +44,10 @@ mod workers;
 use std::sync::Arc;
 
 use axum::{
-    Router, middleware,
+    Router,
+    extract::Request,
+    http::{HeaderValue, header::ACCEPT_ENCODING},
+    middleware,
     routing::{get, post},
 };
 use punctual::{CancellationToken, Client};
@@ -166,10 +169,21 @@ pub(crate) fn with(
         .fallback(async || Fault::NoPage)
         .method_not_allowed_fallback(async || Fault::Method)
         .layer(middleware::from_fn_with_state(Arc::clone(&board), guard::guard))
-        // Not the stream of events, whose parts would wait for each other. No page repeats a secret beside what a request says.
+        // Not the stream of events, whose parts would wait for each other.
         .layer(CompressionLayer::new().quality(CompressionLevel::Fastest))
+        .layer(middleware::map_request(as_it_is_for_other_sites))
         .with_state(board);
     trace::routes(router)
+}
+
+/// Takes from a request of another site that its answer may be compressed. A list repeats its filter beside errors, and another site
+/// must not learn from its length how much of them is in the filter.
+async fn as_it_is_for_other_sites(mut request: Request) -> Request {
+    let site = request.headers().get("sec-fetch-site").map(HeaderValue::as_bytes);
+    if !matches!(site, None | Some(b"same-origin" | b"none")) {
+        request.headers_mut().remove(ACCEPT_ENCODING);
+    }
+    request
 }
 
 /// What all handlers share.

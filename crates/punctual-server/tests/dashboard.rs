@@ -256,6 +256,12 @@ async fn the_first_page_is_at_most_sixty_kilobytes_with_all_that_it_loads() {
         bytes += answer.bytes;
     }
     assert!(bytes <= 60_000, "{bytes} bytes");
+    let other = [zipped[0], ("sec-fetch-site", "cross-site")];
+    assert_eq!(
+        site.headers("/", &other).await.get("content-encoding"),
+        None,
+        "its length tells what is in it"
+    );
     assert_eq!(
         site.headers("/events", &zipped).await.get("content-encoding"),
         None,

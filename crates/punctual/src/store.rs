@@ -824,6 +824,9 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     fn list<'a>(&'a self, list: &'a List) -> BoxFuture<'a, Result<Page>>;
 
     /// Returns the stored counters of one queue (zeros if it is unknown), or of all.
+    ///
+    /// On Redis, the counters of some hundred queues and more are read one after the other: a job that changes its state
+    /// meanwhile counts twice, or not at all.
     fn count<'a>(&'a self, queue: Option<&'a str>) -> BoxFuture<'a, Result<Counts>>;
 
     /// Returns a histogram of due times.

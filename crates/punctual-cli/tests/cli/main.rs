@@ -37,6 +37,7 @@ mod mcp;
 mod monitoring;
 #[cfg(unix)]
 mod prometheus;
+#[cfg(unix)]
 mod proxies;
 mod push;
 mod queue;

@@ -153,8 +153,11 @@ pub(crate) async fn counters_are_exact(t: Fixture) {
 
 /// S13: an unknown queue counts nothing.
 pub(crate) async fn an_unknown_queue_counts_nothing(t: Fixture) {
-    assert_eq!(t.store.count(Some("nobody")).await.unwrap(), Counts::default());
-    assert_eq!(t.store.queues(None).await.unwrap(), [""; 0]);
+    t.add_with(|job| job.queue = "bulk".to_owned()).await;
+    for name in ["nobody", ""] {
+        assert_eq!(t.store.count(Some(name)).await.unwrap(), Counts::default());
+    }
+    assert_eq!(t.store.queues(None).await.unwrap(), ["bulk"]);
 }
 
 /// S9, S13: counters follow a job through every turn of its life.
@@ -235,8 +238,10 @@ pub(crate) async fn a_histogram_has_whole_milliseconds(t: Fixture) {
     let bucket = std::time::Duration::from_micros(1_001);
     let mut upcoming = Upcoming { queue: None, bucket, buckets: 2 };
     assert_eq!(t.store.upcoming(&upcoming).await.unwrap().buckets, [0, 1]);
-    upcoming.queue = Some("nobody".to_owned());
-    assert_eq!(t.store.upcoming(&upcoming).await.unwrap().buckets, [0, 0]);
+    for name in ["nobody", ""] {
+        upcoming.queue = Some(name.to_owned());
+        assert_eq!(t.store.upcoming(&upcoming).await.unwrap().buckets, [0, 0]);
+    }
 }
 
 /// S13: what is counted of all queues is the sum of what is counted of each, however many there are, and whatever they hold.
@@ -263,9 +268,12 @@ pub(crate) async fn many_queues_are_counted_as_each_of_them_is(t: Fixture) {
             put(queue, &after(25));
         }
     }
-    for n in 0..100 {
+    for n in 0..400 {
         // One is due in the last millisecond of the first bucket.
-        put("bulk", &|job| job.run_at = When::In(millis((200_u64 * n).saturating_sub(1))));
+        put("bulk", &|job| job.run_at = When::In(millis((50_u64 * n).saturating_sub(1))));
+    }
+    for n in 0..200 {
+        put("edge", &after(if n < 100 { 9 } else { 11 }));
     }
     for _ in 0..3 {
         put("keys", &|job| job.concurrency = Some(Concurrency { key: "k".to_owned(), limit: 1 }));
@@ -287,24 +295,25 @@ pub(crate) async fn many_queues_are_counted_as_each_of_them_is(t: Fixture) {
 
     // 695 jobs that were due at once, 140 of groups, the first of `bulk`, and two of `keys`.
     let due = 838;
+    let waiting = due + 350 + 140 + 100 + 399 + 200 + 1;
     let counts = Counts {
-        waiting: due + 350 + 140 + 100 + 99 + 1,
+        waiting,
         retrying: 1,
         due,
         running: 2,
         done: 2,
         dead: 1,
         cancelled: 0,
-        bytes: due + 350 + 140 + 100 + 99 + 1 + 2,
+        bytes: waiting + 2,
         parts_away: 0,
     };
     assert_eq!(t.store.count(None).await.unwrap(), counts);
     let mut upcoming = Upcoming { queue: None, bucket: secs(10), buckets: 2 };
     let all = fields_of(t.store.upcoming(&upcoming).await.unwrap());
-    assert_eq!(all, (at(0), due, vec![350 + 50, 140 + 49], true));
+    assert_eq!(all, (at(0), due, vec![350 + 200 + 100, 140 + 199 + 100], true));
 
     let mut sum = (0, 0, vec![0, 0], 0);
-    for queue in names.iter().map(String::as_str).chain(["bulk", "keys"]) {
+    for queue in names.iter().map(String::as_str).chain(["bulk", "edge", "keys"]) {
         let counts = t.store.count(Some(queue)).await.unwrap();
         upcoming.queue = Some(queue.to_owned());
         let (_, overdue, buckets, _) = fields_of(t.store.upcoming(&upcoming).await.unwrap());

@@ -7,11 +7,13 @@ use punctual::{
     job::{Concurrency, Filter, LogLine, Notes},
     store::{
         DocOp, EndReason, Finding, Heartbeat, Keep, LeaseStatus, Precondition, QueueSettings, Settled,
-        Settlement, Store, Take, Verdict,
+        Settlement, Store, Take, Upcoming, Verdict,
         clock::{Clock, ManualClock},
         redis::RedisStore,
     },
 };
+
+use tokio::time::timeout;
 
 use crate::{jobs, key, reserve, server::Server};
 
@@ -378,6 +380,44 @@ async fn an_audit_mends_what_is_kept_beside_the_records() {
     }
     let again = client.push(vec![NewJob { unique: Some(Unique::key("k")), ..plain() }]).await.unwrap();
     assert!(!again[0].is_new(), "the key was given back to who holds it");
+}
+
+/// S13: members that another program wrote keep nobody from counting the others, and are passed once.
+#[tokio::test]
+async fn members_of_no_job_hide_no_other_job_from_counts() {
+    let mut spoilt = Spoilt::start(Clock::System).await;
+    let client = spoilt.client.clone();
+    client.push(jobs(&client, 4)).await.unwrap();
+    let lease = spoilt.store.reserve(&reserve(1, 1)).await.unwrap().jobs[0].lease;
+    spoilt.store.settle(&[Settlement { lease, verdict: Verdict::Ack }], None).await.unwrap();
+    let before = client.count(None).await.unwrap();
+    assert_eq!((before.due, before.done), (3, 1));
+    let far = |begin: &[u8]| [begin, &[u8::MAX; 40]].concat();
+    for (name, member) in [
+        ("t", vec![]),
+        ("t", b"q".to_vec()),
+        ("t", b"\0\0\0\x01".to_vec()),
+        ("t", far(b"\0\0\0\x01")),
+        ("t", far(b"\0\0\0\x20")),
+        ("h", b"\0\0\0".to_vec()),
+        ("h", b"\0\0\0d".to_vec()),
+        ("h", far(b"\0\0\0d")),
+        ("h", far(b"\0\0\0k")),
+        ("e", vec![]),
+        ("e", far(b"\0\0\0\x02")),
+        ("e", vec![u8::MAX; 40]),
+    ] {
+        let (table, score) = (key(&spoilt.url, name), 0);
+        let () = redis::cmd("ZADD").arg(&table).arg(score).arg(&member).query(&mut spoilt.raw).unwrap();
+        let counts = timeout(HOUR / 60, client.count(None)).await.expect("it ends");
+        let counts = counts.unwrap_or_else(|e| panic!("{name} {member:?}: {e}"));
+        let all = [counts.due, counts.bytes, counts.done];
+        assert_eq!(all, [before.due, before.bytes, before.done], "{name} {member:?}");
+        let upcoming = Upcoming { queue: None, bucket: HOUR, buckets: 9 };
+        assert_eq!(client.upcoming(&upcoming).await.unwrap().overdue, 3, "{name} {member:?}");
+        let () = redis::cmd("ZREM").arg(&table).arg(&member).query(&mut spoilt.raw).unwrap();
+    }
+    assert_eq!(client.count(None).await.unwrap(), before);
 }
 
 /// S2: of a call that a crash cut off within the server's log nothing comes back where the log is mended as the guide says,

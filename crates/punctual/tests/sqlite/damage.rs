@@ -133,11 +133,50 @@ async fn rubbish_is_met_without_a_panic() {
                 let _ = store.reserve(&want(10)).await;
                 let _ =
                     store.take(&Take { queue: "mail".to_owned(), n: 10, older_than: Duration::ZERO }).await;
+                let _ = store.count(None).await;
+                let _ = store
+                    .upcoming(&Upcoming { queue: None, bucket: Duration::from_secs(1), buckets: 9 })
+                    .await;
                 let _ = store.sweep(100).await;
                 let _ = store.queue("mail", &QueueOp::Purge(1)).await;
                 let _ = findings(&store, true).await;
                 assert!(enqueue(&store, &new_job(7)).await.is_new(), "{table}.{column} = {rubbish}");
             }
+        }
+    }
+}
+
+/// Other jobs are counted, wherever the row stands.
+#[tokio::test]
+async fn a_due_time_that_cannot_be_read_hides_no_other_job() {
+    for (table, column) in [("due", "pri"), ("due", "run_at"), ("grouped", "run_at")] {
+        for rubbish in ["'text'", "1.5", "1.5e300", "x'00'"] {
+            let folder = Folder::new();
+            let store = folder.open();
+            let mut ids = Vec::new();
+            for n in 0..60 {
+                let mut job = new_job(n);
+                ids.push(job.id);
+                job.queue = format!("q{}", n % 5);
+                job.options.priority = Some(Priority::ALL[n as usize % 3]);
+                job.group = (table == "grouped").then(|| format!("g{}", n % 2));
+                enqueue(&store, &job).await;
+            }
+            let spoil = format!("UPDATE punctual_{table} SET {column} = {rubbish} WHERE id = ?1");
+            assert_eq!(folder.connect().execute(&spoil, [ids[20].as_bytes()]).unwrap(), 1);
+            // A number that is not whole still sorts among the others.
+            let others = 59..=60;
+            let counts = store.count(None).await.unwrap();
+            assert!(
+                counts.waiting == 60 && others.contains(&counts.due),
+                "{table}.{column} = {rubbish}: {counts:?}"
+            );
+            let upcoming = Upcoming { queue: None, bucket: Duration::from_secs(1), buckets: 9 };
+            let found = store.upcoming(&upcoming).await.unwrap();
+            assert!(
+                found.complete && others.contains(&found.overdue),
+                "{table}.{column} = {rubbish}: {found:?}"
+            );
         }
     }
 }

@@ -22,11 +22,12 @@ use std::{
 };
 
 use punctual::{
-    ErrorKind, JobId, NewJob, Payload, State, Timestamp, Unique, When,
+    ErrorKind, JobId, NewJob, Payload, Priority, State, Timestamp, Unique, When,
     job::IdMaker,
     store::{
         Action, Audit, AuditCursor, CallId, CheckLevel, Durability, Enqueued, Finding, Keep, Lease, QueueOp,
-        QueueReply, QueueRequest, QueueSettings, Rate, Reserve, Settled, Settlement, Store, Take, Verdict,
+        QueueReply, QueueRequest, QueueSettings, Rate, Reserve, Settled, Settlement, Store, Take, Upcoming,
+        Verdict,
         clock::{Clock, ManualClock},
         sqlite::{SqliteOptions, SqliteStore},
     },

@@ -213,13 +213,18 @@ pub(crate) fn sum(one: Counts, other: Counts) -> Counts {
 
 pub(crate) async fn count(shard: &Shard, queue: Option<&str>) -> Result<Counts> {
     let name = queue.unwrap_or_default().as_bytes();
+    if queue.is_some_and(str::is_empty) {
+        return Ok(Counts::default());
+    }
     let (mut counted, mut from) = (Counts::default(), Vec::new());
     loop {
         let mut reply = shard.ask(&SCRIPTS.count, &[], vec![name.to_vec(), from]).await?;
         from = reply.bytes()?;
         counted = sum(counted, counts(&mut reply)?);
         if from.is_empty() {
-            return Ok(counted);
+            // Of many queues, these are read one after the other.
+            let Counts { waiting, retrying, due, .. } = counted;
+            return Ok(Counts { retrying: retrying.min(waiting), due: due.min(waiting), ..counted });
         }
     }
 }
@@ -229,6 +234,9 @@ pub(crate) async fn upcoming(shard: &Shard, now: Timestamp, upcoming: &Upcoming)
     let mut found =
         Histogram { now, buckets: vec![0; upcoming.buckets], complete: true, ..Histogram::default() };
     let mut from = Vec::new();
+    if upcoming.queue.as_deref().is_some_and(str::is_empty) {
+        return Ok(found);
+    }
     loop {
         let args = [
             digits(now.as_ms()),

@@ -15,10 +15,5 @@ SELECT id FROM punctual_ended WHERE id < ?1 ORDER BY id DESC LIMIT ?2;
 SELECT slot, id FROM punctual_job WHERE slot BETWEEN ?1 AND ?2 ORDER BY slot DESC;
 
 -- name: counters
--- Of all queues. An invalid value counts as nothing.
-SELECT CAST(total(max(waiting, 0)) AS INTEGER), CAST(total(max(retrying, 0)) AS INTEGER),
-    CAST(total(max(running, 0)) AS INTEGER), CAST(total(max(bytes, 0)) AS INTEGER),
-    CAST(total(max(done, 0)) AS INTEGER), CAST(total(max(done_bytes, 0)) AS INTEGER),
-    CAST(total(max(dead, 0)) AS INTEGER), CAST(total(max(dead_bytes, 0)) AS INTEGER),
-    CAST(total(max(cancelled, 0)) AS INTEGER), CAST(total(max(cancelled_bytes, 0)) AS INTEGER), 0
+SELECT waiting, retrying, running, bytes, done, done_bytes, dead, dead_bytes, cancelled, cancelled_bytes, remembered
 FROM punctual_queue;

@@ -154,8 +154,11 @@ fn newest(tx: &mut Tx<'_>, after: Option<JobId>, n: usize) -> Step<Vec<JobId>> {
 /// Returns the stored counters of one queue or of all.
 pub(crate) fn count(tx: &mut Tx<'_>, queue: Option<&str>) -> Step<Counts> {
     let Some(name) = queue else {
-        let counters = tx.conn.prepare_cached(COUNTERS)?.query_row([], |row| Ok(Tally::read(row, 0)))?;
-        return Ok(Counts { due: count_due(tx, None, DUE_COUNT_MAX)?, ..counters.counts() });
+        let (mut all, mut counters) = (Tally::default(), tx.conn.prepare_cached(COUNTERS)?);
+        for of in counters.query_map([], |row| Ok(Tally::read(row, 0)))? {
+            all.shift(Tally::default(), of?);
+        }
+        return Ok(Counts { due: count_due(tx, None, DUE_COUNT_MAX)?, ..all.counts() });
     };
     match tx.queue(name)? {
         Some(q) => Ok(Counts { due: count_due(tx, Some(q), DUE_COUNT_MAX)?, ..tx.at(q).tally.counts() }),

@@ -21,7 +21,7 @@ local what, member, n, members_max, leave_max = ARGV[2], ARGV[3], tonumber(ARGV[
 local buckets, length, bucket_max = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local SLICE = 1000
 local has_window = 0 < buckets
-local newest, current, held = nil, 0, {}
+local newest, current, held = nil, 0, nil
 local function slot_of(bucket) return KEYS[3 + bucket % buckets] end
 -- Returns the score of a member, or nil.
 local function score_of(who)
@@ -35,29 +35,40 @@ local function put_sum(who, sum)
         call('ZADD', BOARD, text(0 - sum), who)
     end
 end
+-- Returns what is in the slots, slot by slot, or false.
+local function slots()
+    local fields = {}
+    for i = 1, buckets do fields[i] = i - 1 end
+    return has_window and call('HMGET', META, unpack(fields)) or {}
+end
+local function is_held(bucket) return bucket and current - buckets < bucket and bucket <= current end
 -- Removes members, up to 1,100: one command for each bucket, however many members there are.
 local function remove(them)
     call('ZREM', BOARD, unpack(them))
-    for _, bucket in pairs(held) do call('ZREM', slot_of(bucket), unpack(them)) end
+    for _, bucket in ipairs(held or slots()) do
+        bucket = tonumber(bucket or nil)
+        if is_held(bucket) then call('ZREM', slot_of(bucket), unpack(them)) end
+    end
 end
--- Removes the lowest members of a board that has too many.
+-- Removes the lowest members of a board that has too many. Returns whether there were such.
 local function cut()
     local too_many = call('ZCARD', BOARD) - members_max
-    if 0 < too_many then remove(call('ZRANGE', BOARD, text(0 - math.min(too_many, leave_max)), -1)) end
+    if too_many <= 0 then return false end
+    remove(call('ZRANGE', BOARD, text(0 - math.min(too_many, leave_max)), -1))
+    return true
 end
 if has_window then
-    local fields = {'newest'}
-    for i = 1, buckets do fields[i + 1] = i - 1 end
-    local row = call('HMGET', META, unpack(fields))
-    newest = tonumber(row[1] or nil)
+    newest = tonumber(call('HGET', META, 'newest') or nil)
     local by_clock = floor(now / length)
     current = newest and by_clock <= newest and newest < by_clock + buckets and newest or by_clock
+end
+-- Nothing is cold as long as the newest bucket is the same: who began it subtracted everything before.
+if has_window and newest ~= current then
+    held = slots()
     local left = SLICE
     for i = 1, buckets do
-        local bucket = tonumber(row[i + 1] or nil)
-        if bucket and current - buckets < bucket and bucket <= current then
-            held[i] = bucket
-        elseif bucket and 0 < left then
+        local bucket = tonumber(held[i] or nil)
+        if bucket and not is_held(bucket) and 0 < left then
             local slot = KEYS[2 + i]
             local cold = call('ZRANGE', slot, 0, left - 1, 'WITHSCORES')
             -- The first write frees memory, so that a full server lets the script go on.
@@ -91,9 +102,9 @@ if what == 'remove' then
     return {'score', sum and text(sum) or nil}
 end
 local slot = has_window and slot_of(current)
-local is_new = has_window and held[current % buckets + 1] == nil
+local is_new = held and tonumber(held[current % buckets + 1] or nil) ~= current
 -- The members, their scores in the bucket, and their sums.
-local whom, scores, sums = {member}, {n}, {n}
+local whom, scores, sums, is_more = {member}, {n}, {n}, what == 'set'
 if what == 'set' then
     remove({member})
 else
@@ -104,6 +115,7 @@ else
         local by = scores[i]
         local had = score_of(whom[i])
         local part = had or 0
+        is_more = is_more or not had
         if has_window then part = not is_new and tonumber(call('ZSCORE', slot, whom[i]) or 0) or 0 end
         scores[i] = part + by
         if scores[i] < 0 - bucket_max or bucket_max < scores[i] then return {'range', text(scores[i])} end
@@ -119,21 +131,22 @@ if has_window then
     end
     if newest ~= current then call('HSET', META, 'newest', text(current)) end
 end
+local is_first = false
 for i = 1, #whom do
     if has_window and scores[i] == 0 then
         call('ZREM', slot, whom[i])
     elseif has_window then
-        call('ZADD', slot, text(scores[i]), whom[i])
+        is_first = call('ZADD', slot, text(scores[i]), whom[i]) == 1 or is_first
     end
     put_sum(whom[i], sums[i])
 end
-cut()
-if has_window then
-    local ends = (current + buckets) * length
-    call('PEXPIRE', BOARD, lasting(ends))
-    call('PEXPIRE', META, lasting(ends))
-    call('PEXPIRE', slot, lasting(ends + buckets * length))
-end
+local is_cut = cut()
+-- A key without members is gone with its end. The next member makes it anew.
+local ends = (current + buckets) * length
+if has_window and (is_more or newest ~= current) then call('PEXPIRE', BOARD, lasting(ends)) end
+if has_window and newest ~= current then call('PEXPIRE', META, lasting(ends)) end
+if is_first then call('PEXPIRE', slot, lasting(ends + buckets * length)) end
 if what == 'all' then return {'size', text(call('ZCARD', BOARD))} end
-local is = score_of(member)
+local is = sums[1]
+if is_cut then is = score_of(member) elseif has_window and is == 0 then is = nil end
 return {'score', is and text(is) or nil}

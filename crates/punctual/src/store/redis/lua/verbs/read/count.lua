@@ -1,4 +1,5 @@
--- count: returns the counters of one queue, or of all, some in one script.
+-- count: returns the counters of one queue, or of all, some in one script. A job that changes its state between two of them counts
+-- twice, or not at all.
 -- KEYS: common.
 -- ARGV: now, name or '', where to go on or ''.
 -- Answers: where to go on or '', then the sums of this part, in the order of counted().
@@ -23,9 +24,8 @@ while sub(from, 1, 1) == 'e' and 0 < left do
     from, left = 'n', left - 2
     if first then
         local prefix, at = sub(first, 1, 4), AT[byte(first, 4)]
-        local behind = '(' .. prefix .. BEHIND
-        if at then sum[at] = sum[at] + call('ZLEXCOUNT', $ENDED_JOBS, '[' .. first, behind) end
-        from = 'e' .. behind
+        if at then sum[at] = sum[at] + call('ZLEXCOUNT', $ENDED_JOBS, '[' .. first, '(' .. prefix .. BEHIND) end
+        from = 'e' .. (#prefix < 4 and '(' .. first or beyond(prefix))
     end
 end
 -- What is counted as it changes.
