@@ -236,16 +236,22 @@ async fn lives(place: &Place, sizes: &Bench, figures: &mut Figures) -> Result<()
     figures.lives_default_retention_per_s = kept.per_s();
     place.forget("kept").await?;
 
+    step("enqueue and run, one by one");
+    let singles = (sizes.jobs / 50).max(1);
+    let client = place.fresh("single-kept", Keep::SHORT).await?;
+    let single_kept = single_lives(place, &client, singles).await?;
+    figures.lives_one_by_one_per_s = single_kept.per_s();
+    place.forget("single-kept").await?;
     if place.server().is_some() {
-        step("enqueue and run, one by one");
         let client = place.fresh("single", Keep::NOTHING).await?;
-        let single = single_lives(place, &client, (sizes.jobs / 50).max(1)).await?;
+        let single = single_lives(place, &client, singles).await?;
         place.forget("single").await?;
-        figures.server = in_order
-            .cost
-            .zip(kept.cost)
-            .zip(single)
-            .map(|((nothing_kept, kept), single)| ServerFigures::of(nothing_kept, kept, single));
+        figures.server = in_order.cost.zip(kept.cost).zip(single.cost.zip(single_kept.cost)).map(
+            |((nothing_kept, kept), (single, single_kept))| {
+                ServerFigures::of(nothing_kept, kept, single, single_kept)
+            },
+        );
+        figures.instructions = instructions::one_by_one().await?;
     }
     Ok(())
 }
@@ -290,14 +296,16 @@ async fn life(
     Ok(Lives { count, enqueued, drained, cost: cost(place, before, count).await? })
 }
 
-/// One job after the other: enqueued when the one before it is done, and run by a worker with one slot, in calls of one.
-async fn single_lives(place: &Place, client: &Client, count: usize) -> Result<Option<Cost>> {
+/// Jobs in calls of one: enqueued by one caller, then run by a worker with one slot.
+async fn single_lives(place: &Place, client: &Client, count: usize) -> Result<Lives> {
     let before = usage(place).await?;
+    let begin = Instant::now();
     for _ in 0..count {
         let _ = client.push(vec![job(client, When::Now)]).await?;
     }
-    drain(client, count, 1).await?;
-    cost(place, before, count).await
+    let enqueued = begin.elapsed();
+    let drained = drain(client, count, 1).await?;
+    Ok(Lives { count, enqueued, drained, cost: cost(place, before, count).await? })
 }
 
 /// Lets one worker run so many jobs, and answers how long that took, the last ack included.

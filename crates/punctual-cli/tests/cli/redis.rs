@@ -30,6 +30,7 @@ fn a_bench_measures_the_server_too_and_leaves_nothing_behind() {
     assert_eq!(keys(&server), 0);
     assert_eq!((&figures["fsync_ms"], &figures["waiting_jobs"]), (&serde_json::Value::Null, &500.into()));
     for name in [
+        "lives_one_by_one_per_s",
         "enqueue_bulk_per_s",
         "enqueue_single_per_s",
         "enqueue_single64_per_s",
@@ -44,11 +45,19 @@ fn a_bench_measures_the_server_too_and_leaves_nothing_behind() {
         "server_us_per_life_default_retention",
         "server_us_per_life_single",
         "server_cpu_us_per_life_single",
+        "server_us_per_life_single_default_retention",
+        "server_cpu_us_per_life_single_default_retention",
     ] {
         assert!(figures[name].as_f64().is_some_and(|n| 0.0 < n), "{name}: {figures}");
     }
     for name in ["insert_per_s", "lives_per_s", "server_us_per_life", "server_us_per_life_single"] {
         assert!(figures["reference"][name].as_f64().is_some_and(|n| 0.0 < n), "{name}: {figures}");
+    }
+    // Where callgrind is, it counts.
+    if cfg!(target_os = "linux") && std::env::var_os("CI").is_some() {
+        let [ours, bare] = ["server_instructions_per_life", "server_instructions_per_life_bare"]
+            .map(|name| figures[name].as_u64().unwrap());
+        assert!(bare < ours && ours < 6 * bare, "{figures}");
     }
     // A notification sent while the worker settled down may be one of them.
     assert!(figures["idle_ops_per_s"].as_f64().is_some_and(|n| n < 5.0), "{figures}");

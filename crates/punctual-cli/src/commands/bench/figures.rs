@@ -17,6 +17,11 @@ pub(super) struct Figures {
     pub(super) durability: &'static str,
     /// Of one commit that the disk has confirmed.
     pub(super) fsync_ms: Option<f64>,
+    /// By one caller and a worker with one slot, in calls of one job. Done jobs are kept by default.
+    pub(super) lives_one_by_one_per_s: f64,
+    /// The same for a server of Redis, where callgrind can count.
+    #[serde(flatten)]
+    pub(super) instructions: Option<Instructions>,
     pub(super) enqueue_bulk_per_s: f64,
     pub(super) enqueue_single_per_s: f64,
     pub(super) enqueue_single64_per_s: f64,
@@ -53,11 +58,20 @@ pub(super) struct ServerFigures {
     server_us_per_life_single: f64,
     server_cpu_us_per_life_single: f64,
     server_calls_per_life_single: f64,
+    server_us_per_life_single_default_retention: f64,
+    server_cpu_us_per_life_single_default_retention: f64,
+}
+
+/// Instructions of a server for a life, one by one and with default retention, and for bare scripts that keep nothing.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Instructions {
+    pub(super) server_instructions_per_life: u64,
+    pub(super) server_instructions_per_life_bare: u64,
 }
 
 impl ServerFigures {
-    /// Nothing kept after the ack; kept by default; one by one.
-    pub(super) const fn of(nothing_kept: Cost, kept: Cost, single: Cost) -> Self {
+    /// Nothing kept after the ack; kept by default; the same one by one.
+    pub(super) const fn of(nothing_kept: Cost, kept: Cost, single: Cost, single_kept: Cost) -> Self {
         Self {
             server_us_per_life: nothing_kept.us,
             server_cpu_us_per_life: nothing_kept.cpu_us,
@@ -67,6 +81,8 @@ impl ServerFigures {
             server_us_per_life_single: single.us,
             server_cpu_us_per_life_single: single.cpu_us,
             server_calls_per_life_single: single.calls,
+            server_us_per_life_single_default_retention: single_kept.us,
+            server_cpu_us_per_life_single_default_retention: single_kept.cpu_us,
         }
     }
 }
@@ -122,6 +138,15 @@ impl fmt::Display for Figures {
             let plain = if plain == 0.0 { String::new() } else { format!("{plain:.0}") };
             writeln!(f, "{what:<38}{ours:>12.0}{plain:>14}")
         };
+        row("one by one, kept 24 h, jobs/s", self.lives_one_by_one_per_s, 0.0)?;
+        if let Some(of) = self.instructions {
+            let thousands = |n: u64| n as f64 / 1e3;
+            row(
+                "  thousands of instructions of Redis",
+                thousands(of.server_instructions_per_life),
+                thousands(of.server_instructions_per_life_bare),
+            )?;
+        }
         row("bulk enqueue, jobs/s", self.enqueue_bulk_per_s, plain.insert_per_s)?;
         row("single enqueue, 1 caller, jobs/s", self.enqueue_single_per_s, 0.0)?;
         row("single enqueue, 64 callers, jobs/s", self.enqueue_single64_per_s, 0.0)?;
@@ -175,6 +200,14 @@ impl ServerFigures {
             "one by one",
             (self.server_us_per_life_single, self.server_cpu_us_per_life_single),
             plain.server_us_per_life_single.zip(plain.server_cpu_us_per_life_single),
+        )?;
+        row(
+            "one by one, default retention",
+            (
+                self.server_us_per_life_single_default_retention,
+                self.server_cpu_us_per_life_single_default_retention,
+            ),
+            None,
         )
     }
 }

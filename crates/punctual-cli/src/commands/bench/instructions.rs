@@ -26,7 +26,7 @@ use redis::{Script, aio::MultiplexedConnection};
 use serde::Serialize;
 use tempfile::TempDir;
 
-use super::{QUEUE, script, step};
+use super::{PAYLOAD_BYTES, QUEUE, figures::Instructions, script, step};
 
 /// How long the server may take to answer after its start. Under callgrind it is 50 times slower.
 const START_MAX: Duration = Duration::from_mins(1);
@@ -77,7 +77,7 @@ impl Shape {
     const PLAIN: Self = Self {
         name: "plain",
         keep: Keep::NOTHING,
-        payload_bytes: super::PAYLOAD_BYTES,
+        payload_bytes: PAYLOAD_BYTES,
         shards: 1,
         with: |job, _| job,
     };
@@ -160,6 +160,28 @@ impl fmt::Display for Figures {
     }
 }
 
+/// Counts a life of a plain job with default retention, and one of bare scripts. `None` if callgrind or the server is not there.
+pub(super) async fn one_by_one() -> Result<Option<Instructions>> {
+    const JOBS: usize = 50;
+    if missing().is_some() {
+        return Ok(None);
+    }
+    step("instructions of a server");
+    let mut server = Callgrind::start().await?;
+    let sum = |(enqueue, next)| enqueue + next;
+    let bare = sum(server.bare(JOBS, PAYLOAD_BYTES).await?);
+    let kept = Shape { keep: Keep::SHORT, ..Shape::PLAIN };
+    let life = sum(server.lives(0, &kept, JOBS).await?);
+    Ok(Some(Instructions { server_instructions_per_life: life, server_instructions_per_life_bare: bare }))
+}
+
+/// Returns the first program that is not on the path.
+fn missing() -> Option<&'static str> {
+    ["redis-server", "valgrind"].into_iter().find(|program| {
+        Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err()
+    })
+}
+
 /// Counts everything.
 pub(super) async fn measure(sizes: &Sizes) -> Result<Figures> {
     step("the server under callgrind");
@@ -203,13 +225,8 @@ impl Drop for Callgrind {
 
 impl Callgrind {
     async fn start() -> Result<Self> {
-        for program in ["redis-server", "valgrind"] {
-            let found =
-                Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-            ensure!(
-                found.is_ok(),
-                "{program} is not on the path; on Debian: apt-get install redis-server valgrind"
-            );
+        if let Some(program) = missing() {
+            bail!("{program} is not on the path; on Debian: apt-get install redis-server valgrind");
         }
         let folder = tempfile::Builder::new().prefix("punctual-callgrind-").tempdir()?;
         let at = |name: &str| folder.path().join(name).display().to_string();
