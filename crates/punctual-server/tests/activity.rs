@@ -83,6 +83,7 @@ async fn push(client: &Client, queue: &str, n: usize) -> Vec<JobId> {
     pushed.iter().map(|pushed| pushed.id().unwrap()).collect()
 }
 
+/// Complaint 10: who did it, and why.
 #[tokio::test]
 async fn each_order_of_an_operator_is_in_the_log() {
     let t = TestQueue::new();

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "these are tests; clippy takes only functions with #[test] for such")]
 
 mod dashboard {
+    mod complaints;
     mod forms;
     mod gated;
     pub(crate) mod html;
@@ -105,6 +106,7 @@ async fn every_page_is_shown_with_and_without_jobs() {
     }
 }
 
+/// Complaint 5: it works under a path. See also the real proxies in the tests of the command line.
 #[tokio::test]
 async fn every_link_of_every_page_leads_to_a_page_under_the_base_path() {
     for base in ["", "/ops/queue"] {
@@ -159,6 +161,7 @@ async fn a_job_is_shown_with_everything_that_the_store_keeps() {
     }
 }
 
+/// Complaint 9: what is secret can be hidden.
 #[tokio::test]
 async fn payloads_can_be_hidden() {
     let t = TestQueue::new();
@@ -531,6 +534,7 @@ async fn a_change_is_taken_from_a_page_of_the_same_origin_only() {
     }
 }
 
+/// Complaint 6: a strict content security policy.
 #[tokio::test]
 async fn every_answer_has_the_headers_that_keep_a_browser_safe() {
     let t = TestQueue::new();

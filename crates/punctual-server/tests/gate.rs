@@ -428,6 +428,7 @@ async fn a_store_that_does_not_answer_lets_nobody_in() {
     }
 }
 
+/// Complaint 8: safe by default.
 #[tokio::test(start_paused = true)]
 async fn without_tokens_only_the_same_machine_is_let_in() {
     let t = TestQueue::new();

@@ -246,6 +246,61 @@ fn the_board_fits_any_grafana() {
     }
 }
 
+/// Series of twenty minutes, and which alerts fire for them at the end.
+fn alerts(file: &str) -> Value {
+    let case = |series: &[(&str, &str)], fires: &[(&str, Value, [&str; 2])]| {
+        let series = series.iter().map(|(series, values)| json!({ "series": series, "values": values }));
+        let names = [
+            "PunctualJobsStartLate",
+            "PunctualJobsWait",
+            "PunctualJobsDie",
+            "PunctualPoisonJobs",
+            "PunctualStoreAway",
+            "PunctualProcessAway",
+        ];
+        let tests = names.map(|name| {
+            let of = fires.iter().filter(|(fired, ..)| *fired == name);
+            let alert = |labels: &Value, [summary, hint]: &[&str; 2]| {
+                json!({ "exp_labels": labels, "exp_annotations": { "summary": summary, "hint": hint } })
+            };
+            let expected: Vec<Value> = of.map(|(_, labels, says)| alert(labels, says)).collect();
+            json!({ "eval_time": "20m", "alertname": name, "exp_alerts": expected })
+        });
+        json!({ "interval": "1m", "input_series": series.collect::<Vec<_>>(), "alert_rule_test": tests })
+    };
+    let (waits, paused) =
+        ("punctual_queue_oldest_due_seconds{queue=\"mail\"}", "punctual_queue_paused{queue=\"mail\"}");
+    let late = |le: &str| format!("punctual_job_lateness_seconds_bucket{{queue=\"mail\",le=\"{le}\"}}");
+    let [quick, slow, all] = ["1", "10", "+Inf"].map(late);
+    let dead = "punctual_jobs_settled_total{queue=\"mail\",kind=\"send\",state=\"dead\"}";
+    let poison = "punctual_leases_reclaimed_total{queue=\"mail\",state=\"dead\"}";
+    let warning = |more: Value| {
+        let mut labels = json!({ "severity": "warning" });
+        labels.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        labels
+    };
+    let of_mail = || warning(json!({ "queue": "mail" }));
+    json!({ "rule_files": [file], "tests": [
+        case(&[(waits, "0+60x20"), (paused, "0x20")], &[("PunctualJobsWait", of_mail(), ["A job of queue mail has been due for 20m 0s and does not start", "is a worker of this queue running? punctual stats"])]),
+        // A job that waits for less than five minutes, and a queue that is paused.
+        case(&[(waits, "200x20"), (paused, "0x20")], &[]),
+        case(&[(waits, "0+60x20"), (paused, "1x20")], &[]),
+        case(&[(&quick, "0+97x20"), (&slow, "0+100x20"), (&all, "0+100x20")], &[("PunctualJobsStartLate", of_mail(), ["1 % of the jobs of queue mail start more than 5 s late", "punctual stats; add slots or workers if the slots are full"])]),
+        case(&[(&quick, "0+100x20"), (&slow, "0+100x20"), (&all, "0+100x20")], &[]),
+        case(&[(dead, "0+1x20")], &[("PunctualJobsDie", warning(json!({ "queue": "mail", "kind": "send" })), ["More than 10 jobs of kind send became dead within 15 minutes", r#"punctual ls 'state:dead queue:"mail" kind:"send"'"#])]),
+        case(&[(dead, "5x20")], &[]),
+        case(&[(poison, "0x10 1x10")], &[("PunctualPoisonJobs", of_mail(), ["Jobs of queue mail are dead because their workers die", r#"punctual ls 'state:dead queue:"mail"'"#])]),
+        case(
+            &[("punctual_store_up{instance=\"one\"}", "0x20")],
+            &[("PunctualStoreAway", json!({ "severity": "critical", "instance": "one" }), ["The store does not answer the server one", "punctual doctor"])],
+        ),
+        case(
+            &[("up{job=\"punctual\",instance=\"one\"}", "0x20"), ("up{job=\"other\",instance=\"two\"}", "0x20")],
+            &[("PunctualProcessAway", json!({ "severity": "critical", "job": "punctual", "instance": "one" }), ["one does not answer", "is the process running?"])],
+        ),
+    ]})
+}
+
 /// Prometheus's own checks of the texts, of the rules and of the queries of the board.
 #[test]
 fn promtool_finds_nothing_wrong() {
@@ -259,12 +314,15 @@ fn promtool_finds_nothing_wrong() {
         assert!(output.status.success(), "promtool {args:?}: {said}\n{input}");
     };
     promtool(&["check", "rules", &operating("alerts.yml")], "");
+    let t = Cli::new();
+    let cases = t.path("cases.yml");
+    fs::write(&cases, alerts(&operating("alerts.yml")).to_string()).unwrap();
+    promtool(&["test", "rules", cases.to_str().unwrap()], "");
     let board = board();
     let exprs = panels(&board).flat_map(|(_, queries)| queries.into_iter().map(|(expr, _)| expr));
     let exprs = exprs.map(|expr| expr.replace("$__rate_interval", "1m"));
     let rules: Vec<Value> =
         exprs.enumerate().map(|(n, expr)| json!({ "record": format!("r{n}"), "expr": expr })).collect();
-    let t = Cli::new();
     let file = t.path("queries.yml");
     // JSON is YAML.
     fs::write(&file, json!({ "groups": [{ "name": "board", "rules": rules }] }).to_string()).unwrap();

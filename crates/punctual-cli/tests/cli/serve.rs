@@ -9,7 +9,7 @@ use std::{
 use crate::{
     exec::signal,
     fixture::{Cli, Said, said, wait},
-    server_page::{post, send},
+    server_page::{post, send, send_to},
 };
 
 /// A server of a store, and the command line with the server as its store.
@@ -271,4 +271,30 @@ fn users_that_a_proxy_names_have_the_role_of_the_proxy() {
     served.front.run("stats").fails(6, "unauthenticated", "the server has no tokens");
     served.behind.run("serve --proxy-role read").is_usage("--proxy");
     served.behind.run("serve --proxy nonsense").fails(2, "invalid", "\"nonsense\" is neither an address");
+}
+
+/// Pages hide them from everybody, and the API from those whom a proxy names.
+#[test]
+fn payloads_are_hidden_if_the_operator_says_so() {
+    let get = |served: &Served, path: &str, headers: &str| {
+        let answer = send_to(&served.url, "GET", path, headers, "");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+        answer
+    };
+    for (options, is_hidden) in [("", false), ("--hide-payloads", true)] {
+        let served = Served::start(Cli::new(), options);
+        let id = served.front.json("push k \"sesame\" -q mail")["id"].as_str().unwrap().to_owned();
+        assert_ne!(get(&served, &format!("/jobs/{id}"), "").contains("sesame"), is_hidden);
+        assert!(
+            get(&served, &format!("/api/v1/jobs/{id}"), "").contains("sesame"),
+            "the API is for programs"
+        );
+
+        let proxy = format!("--proxy 127.0.0.1 --proxy-header X-User --proxy-role operate {options}");
+        let served = Served::start(Cli::new(), &proxy);
+        let id = served.behind.json("push k \"sesame\" -q mail")["id"].as_str().unwrap().to_owned();
+        for path in [format!("/jobs/{id}"), format!("/api/v1/jobs/{id}")] {
+            assert_ne!(get(&served, &path, "x-user: ana\r\n").contains("sesame"), is_hidden, "{path}");
+        }
+    }
 }

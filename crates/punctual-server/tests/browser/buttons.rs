@@ -2,6 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use punctual::{
+    Client,
+    store::{DocOp, Precondition},
+};
 use punctual_server::token::Role;
 use serde_json::{Value, json};
 
@@ -147,7 +151,22 @@ fn filled() -> Served {
         served.fill(text);
     }
     served.runtime.block_on(served.client.queue(QUEUES[0]).resume()).unwrap();
+    // One works, and one was told to take no new jobs.
+    for (id, state) in [("00000000000000a1", "working"), ("00000000000000b2", "quiet")] {
+        served.runtime.block_on(register(&served.client, id, state));
+    }
     served
+}
+
+/// Registers a worker as it registers itself.
+async fn register(client: &Client, id: &str, state: &str) {
+    let now = client.store().now().await.unwrap();
+    let info = json!({
+        "host": "web-1", "pid": 4711, "version": "1.2.3", "since_ms": now, "seen_ms": now, "slots": 50, "busy": 3,
+        "queues": [{"name": "mail"}], "state": state,
+    });
+    let (key, value) = (format!("worker/{id}"), info.to_string().into_bytes());
+    client.store().doc(&DocOp::Put { key, precondition: Precondition::Always, value }).await.unwrap();
 }
 
 fn pressed(browser: &mut Chromium, role: Role) -> BTreeSet<String> {
@@ -176,6 +195,7 @@ fn everything(served: &Served) -> String {
     })
 }
 
+/// Complaint 14: each button does something.
 #[test]
 fn each_button_does_something() {
     let Some(mut browser) = Chromium::start() else { return };
@@ -187,5 +207,9 @@ fn each_button_does_something() {
     println!("  {}", Vec::from_iter(admin.clone()).join("\n  "));
     assert!(browser.complaints.is_empty(), "{:?}", browser.complaints);
     assert!(read.is_subset(&operate) && operate.is_subset(&admin), "{:?}", operate.difference(&admin));
+    for order in ["Quiet", "Resume", "Stop"] {
+        let is_pressed = |one: &String| one.contains(&format!("/workers | {order} |"));
+        assert!(operate.iter().any(is_pressed), "{order}: {operate:?}");
+    }
     assert!(!read.iter().any(|one| one.contains("| Delete")), "{read:?}");
 }

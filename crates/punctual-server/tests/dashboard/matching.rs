@@ -138,6 +138,7 @@ async fn a_page_offers_what_its_filter_allows() {
     }
 }
 
+/// Complaint 2: an action is for everything that matches, not for a page.
 #[tokio::test]
 async fn all_that_match_are_handled_and_later_jobs_are_not() {
     for t in stores().await {

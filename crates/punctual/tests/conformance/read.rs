@@ -1,7 +1,7 @@
 //! Reads: one job, lists, counters, what is due when, and what a store tells of itself.
 
 use punctual::{
-    ErrorKind, NewJob, Priority, State, Timestamp, When,
+    ErrorKind, NewJob, Payload, Priority, State, Timestamp, When,
     job::{Concurrency, Filter},
     store::{Counts, Durability, Histogram, List, ListCursor, Upcoming, Verdict},
 };
@@ -32,7 +32,12 @@ pub(crate) async fn a_list_finds_what_its_filter_says(t: Fixture) {
     t.end(&run, dead()).await;
     let failed = t.run().await;
     t.end(&failed, retry(secs(60))).await;
-    let bulk = t.add_with(|job| job.queue = "bulk".to_owned()).await;
+    let bulk = t
+        .add_with(|job| {
+            job.queue = "bulk".to_owned();
+            job.payload = Payload::json(r#"{"user":{"id":42}}"#);
+        })
+        .await;
     for (filter, found) in [
         ("state:dead", vec![run.job.id]),
         ("state:waiting", vec![bulk, failed.job.id]),
@@ -44,6 +49,8 @@ pub(crate) async fn a_list_finds_what_its_filter_says(t: Fixture) {
         ("error:route", vec![failed.job.id]),
         ("due:>30s", vec![failed.job.id]),
         ("state:running", vec![]),
+        ("payload.user.id:42", vec![bulk]),
+        ("payload.user.id:4", vec![]),
     ] {
         assert_eq!(t.list(filter, 10).await, found, "{filter}");
     }

@@ -18,12 +18,20 @@ use crate::{
 
 /// Does a step, after as many slices of clean-up as needed.
 pub(crate) async fn board(shard: &Shard, op: &BoardOp) -> Result<BoardReply> {
-    let (keys, args) = (keys(shard, op), args(op));
+    // An add needs one slot, nearly always. The server looks up each key that is named.
+    let mut slot = match (&op.act, op.window) {
+        (BoardAct::Add { .. } | BoardAct::AddAll { .. }, Some(window)) if 1 < window.buckets => {
+            Some(window.number(shard.server_now()) % u64::from(window.buckets))
+        }
+        _ => None,
+    };
     loop {
-        let mut reply = Reply::of(shard.call_tool(&SCRIPTS.board, &keys, args.clone()).await?)?;
+        let (keys, args) = (keys(shard, op, slot), args(op, slot));
+        let mut reply = Reply::of(shard.call_tool(&SCRIPTS.board, &keys, args).await?)?;
         let word = reply.bytes()?;
         return match word.as_slice() {
             b"again" => continue,
+            b"wide" if slot.take().is_some() => continue,
             b"range" => {
                 let (score, max) = (int(&mut reply)?, op.bucket_max());
                 Err(Error::invalid(format!("a score of {score} is not within ±{max}")))
@@ -52,8 +60,8 @@ fn int(reply: &mut Reply) -> Result<i64> {
     number.ok_or_else(|| reply::unexpected(&Value::BulkString(text)))
 }
 
-/// Returns the keys of a board; for a window also the key of its buckets' numbers and the keys of the buckets.
-fn keys(shard: &Shard, op: &BoardOp) -> Vec<Vec<u8>> {
+/// Returns the keys of a board; for a window also the key of its buckets' numbers and the keys of the buckets, or of only one.
+fn keys(shard: &Shard, op: &BoardOp, slot: Option<u64>) -> Vec<Vec<u8>> {
     let Some(window) = op.window else { return vec![shard.key(&format!("board:{}", op.name))] };
     // Names have no NUL, so no two boards share a key.
     let letter = match window.bucket {
@@ -62,11 +70,12 @@ fn keys(shard: &Shard, op: &BoardOp) -> Vec<Vec<u8>> {
         Bucket::Day => 'd',
     };
     let stem = format!("board:{}\0{letter}{}", op.name, window.buckets);
-    let slots = (0..window.buckets).map(|slot| shard.key(&format!("{stem}\0{slot}")));
+    let slots = slot.map_or(0..u64::from(window.buckets), |slot| slot..slot + 1);
+    let slots = slots.map(|slot| shard.key(&format!("{stem}\0{slot}")));
     [shard.key(&stem), shard.key(&format!("{stem}\0"))].into_iter().chain(slots).collect()
 }
 
-fn args(op: &BoardOp) -> Vec<Vec<u8>> {
+fn args(op: &BoardOp, slot: Option<u64>) -> Vec<Vec<u8>> {
     let (what, member, n, members_max) = match &op.act {
         BoardAct::Add { member, by, members_max } => ("add", &**member, by.to_string(), *members_max),
         BoardAct::AddAll { members, members_max } => ("all", "", members.len().to_string(), *members_max),
@@ -89,6 +98,7 @@ fn args(op: &BoardOp) -> Vec<Vec<u8>> {
         digits(buckets),
         digits(length),
         digits(op.bucket_max().cast_unsigned()),
+        slot.map_or_else(Vec::new, digits),
     ];
     if let BoardAct::AddAll { members, .. } = &op.act {
         let pairs =

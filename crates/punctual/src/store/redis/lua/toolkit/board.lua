@@ -1,15 +1,15 @@
 -- board: one step on a leaderboard; the same as store/model/toolkit/board.rs.
 -- KEYS: the board; for a board with a window also the numbers of its slots, then its slots, one per bucket. Bucket b is
---   in slot b mod buckets, from 0.
+--   in slot b mod buckets, from 0. An add may name only the slot that the caller takes for that of the newest bucket.
 --   1 ZSET  member @ score, negated, so that members of equal scores are in the order of their bytes. With a window it is
 --           the sum of the member's buckets; a member whose sum is 0 is not in it
 --   2 HASH  slot → the bucket in it, 'newest' → the bucket that was added to last
 --   3 … ZSET  member @ what was added in the bucket
 -- ARGV: now; 'add' member by | 'all' '' n | 'set' member score | 'remove' member '' | 'rank' member '' | 'top' '' n |
 --   'around' member n | 'size' '' ''; then the most members, how many can be removed, buckets or 0, ms of a bucket, the
---   most that a member has in one; for 'all' then n members, each with what is added to it.
--- Answers: 'again', if something had to be subtracted first: a slice of a cold bucket; 'range' and the score that would
---   result; 'score' and the score, if the member is on the board; 'standings', the first rank, then members with
+--   most that a member has in one, the number of the only slot or ''; for 'all' then n members, each with what is added to it.
+-- Answers: 'again', if something had to be subtracted first: a slice of a cold bucket; 'wide', if all slots are needed;
+--   'range' and the score that would result; 'score' and the score, if the member is on the board; 'standings', the first rank, then members with
 --   scores; 'size' and the number of members, also for 'all'.
 -- All keys of a board expire with its window. The slots expire later than their sum, because the sum would be wrong
 -- otherwise.
@@ -19,10 +19,11 @@
 local BOARD, META = KEYS[1], KEYS[2]
 local what, member, n, members_max, leave_max = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local buckets, length, bucket_max = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local only_slot = tonumber(ARGV[10])
 local SLICE = 1000
 local has_window = 0 < buckets
 local newest, current, held = nil, 0, nil
-local function slot_of(bucket) return KEYS[3 + bucket % buckets] end
+local function slot_of(bucket) return KEYS[3 + (only_slot and 0 or bucket % buckets)] end
 -- Returns the score of a member, or nil.
 local function score_of(who)
     local low = call('ZSCORE', BOARD, who)
@@ -62,6 +63,7 @@ if has_window then
     local by_clock = floor(now / length)
     current = newest and by_clock <= newest and newest < by_clock + buckets and newest or by_clock
 end
+if only_slot and (newest ~= current or only_slot ~= current % buckets) then return {'wide'} end
 -- Nothing is cold as long as the newest bucket is the same: who began it subtracted everything before.
 if has_window and newest ~= current then
     held = slots()
@@ -104,18 +106,19 @@ end
 local slot = has_window and slot_of(current)
 local is_new = held and tonumber(held[current % buckets + 1] or nil) ~= current
 -- The members, their scores in the bucket, and their sums.
-local whom, scores, sums, is_more = {member}, {n}, {n}, what == 'set'
+local whom, scores, sums, more = {member}, {n}, {n}, 0
 if what == 'set' then
     remove({member})
+    more = 1
 else
     if what == 'all' then
-        for i = 1, n do whom[i], scores[i] = ARGV[8 + 2 * i], tonumber(ARGV[9 + 2 * i]) end
+        for i = 1, n do whom[i], scores[i] = ARGV[9 + 2 * i], tonumber(ARGV[10 + 2 * i]) end
     end
     for i = 1, #whom do
         local by = scores[i]
         local had = score_of(whom[i])
         local part = had or 0
-        is_more = is_more or not had
+        if not had then more = more + 1 end
         if has_window then part = not is_new and tonumber(call('ZSCORE', slot, whom[i]) or 0) or 0 end
         scores[i] = part + by
         if scores[i] < 0 - bucket_max or bucket_max < scores[i] then return {'range', text(scores[i])} end
@@ -131,6 +134,8 @@ if has_window then
     end
     if newest ~= current then call('HSET', META, 'newest', text(current)) end
 end
+-- Who is removed leaves all slots.
+if only_slot and members_max < call('ZCARD', BOARD) + more then return {'wide'} end
 local is_first = false
 for i = 1, #whom do
     if has_window and scores[i] == 0 then
@@ -140,10 +145,10 @@ for i = 1, #whom do
     end
     put_sum(whom[i], sums[i])
 end
-local is_cut = cut()
+local is_cut = not only_slot and cut()
 -- A key without members is gone with its end. The next member makes it anew.
 local ends = (current + buckets) * length
-if has_window and (is_more or newest ~= current) then call('PEXPIRE', BOARD, lasting(ends)) end
+if has_window and (0 < more or newest ~= current) then call('PEXPIRE', BOARD, lasting(ends)) end
 if has_window and newest ~= current then call('PEXPIRE', META, lasting(ends)) end
 if is_first then call('PEXPIRE', slot, lasting(ends + buckets * length)) end
 if what == 'all' then return {'size', text(call('ZCARD', BOARD))} end
