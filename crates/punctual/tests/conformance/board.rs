@@ -302,6 +302,26 @@ pub(crate) async fn a_board_follows_a_clock_that_goes_back(t: Fixture) {
     assert_eq!(score(&t, window, add_of("a", 1)).await, Some(1));
 }
 
+/// S14: who reads while the clock is ahead drops buckets, also the newest. When it is back, they begin anew, and end as others do.
+pub(crate) async fn a_bucket_that_was_dropped_begins_anew(t: Fixture) {
+    let minute = Some(BoardWindow { bucket: Bucket::Minute, buckets: 1 });
+    for (window, length) in [(LAST_3_HOURS, HOUR), (minute, 60)] {
+        t.clock.set(at(30 * HOUR * 1_000));
+        assert_eq!(score(&t, window, add_of("a", 1)).await, Some(1));
+        t.pass(8 * length);
+        assert_eq!(top(&t, window).await, []);
+        t.clock.set(at(30 * HOUR * 1_000));
+        assert_eq!(score(&t, window, add_of("a", 5)).await, Some(5));
+        assert_eq!(score(&t, window, remove_of("a")).await, Some(5));
+        assert_eq!(score(&t, window, add_of("a", 2)).await, Some(2));
+        t.pass(2 * length);
+        assert_eq!(score(&t, window, add_of("b", 1)).await, Some(1));
+        t.pass(length);
+        let left = if window == minute { vec![] } else { ranked(&[("b", 1)]) };
+        assert_eq!(top(&t, window).await, left);
+    }
+}
+
 /// S13: scores have bounds, below which all of them are exact.
 pub(crate) async fn scores_have_bounds(t: Fixture) {
     const MAX: i64 = 9_007_199_254_740_991;

@@ -549,6 +549,7 @@ conformance!(
         an_add_of_several_is_refused_as_a_whole,
         sixty_minutes_are_the_last_hour,
         a_board_follows_a_clock_that_goes_back,
+        a_bucket_that_was_dropped_begins_anew,
         scores_have_bounds,
         boards_have_limits;
     audit:

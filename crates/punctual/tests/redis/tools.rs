@@ -1,8 +1,15 @@
 //! What tools keep goes with what is in it, by the server's clock; and many callers of several processes count as one.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use punctual::{Client, toolkit::Bucket};
+use punctual::{
+    Client, Timestamp,
+    store::{
+        clock::{Clock, ManualClock},
+        redis::RedisStore,
+    },
+    toolkit::Bucket,
+};
 
 use super::{console::Console, open, server::Server};
 
@@ -46,6 +53,25 @@ async fn what_tools_keep_expires() {
         tokio::task::yield_now().await;
     }
     assert!(client.rate_limiter("s", 1, Duration::from_millis(1)).is_allowed("ana").await.unwrap());
+}
+
+/// A sum of nothing has no key. What is subtracted from it later makes one, which ends with the others.
+#[tokio::test]
+async fn a_sum_that_comes_back_expires() {
+    let server = Server::start(&[]);
+    let url = server.root_url();
+    let clock = ManualClock::new(Timestamp::from_ms(1_795_000_000_000).unwrap());
+    let store = RedisStore::open(&url, Clock::Manual(clock.clone())).await.unwrap();
+    let client = Client::new(Arc::new(store));
+    let board = client.leaderboard("b").last(3, Bucket::Hour);
+    for (score, hours) in [(-5, 1), (5, 2)] {
+        board.add("a", score).await.unwrap();
+        clock.advance(Duration::from_hours(hours));
+    }
+    assert_eq!(board.top(10).await.unwrap()[0].score, 5);
+    for name in ["board:b\0h3", "board:b\0h3\0"] {
+        assert!(FOR_EVER < pttl(&server, &super::key(&url, name)), "{name:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

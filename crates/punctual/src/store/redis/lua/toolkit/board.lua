@@ -36,7 +36,7 @@ local function put_sum(who, sum)
         call('ZADD', BOARD, text(0 - sum), who)
     end
 end
--- Returns what is in the slots, slot by slot, or false.
+-- Returns what is in the slots, slot by slot; false for an empty one.
 local function slots()
     local fields = {}
     for i = 1, buckets do fields[i] = i - 1 end
@@ -58,15 +58,27 @@ local function cut()
     remove(call('ZRANGE', BOARD, text(0 - math.min(too_many, leave_max)), -1))
     return true
 end
+local is_begun = false
 if has_window then
-    newest = tonumber(call('HGET', META, 'newest') or nil)
+    local row = call('HMGET', META, 'newest', only_slot or '')
+    newest = tonumber(row[1] or nil)
     local by_clock = floor(now / length)
     current = newest and by_clock <= newest and newest < by_clock + buckets and newest or by_clock
+    -- If the clock goes back, a call of a later time may have dropped the newest bucket.
+    local number = row[2]
+    if not only_slot then number = call('HGET', META, current % buckets) end
+    is_begun = newest == current and tonumber(number or nil) == current
 end
-if only_slot and (newest ~= current or only_slot ~= current % buckets) then return {'wide'} end
--- Nothing is cold as long as the newest bucket is the same: who began it subtracted everything before.
-if has_window and newest ~= current then
+if only_slot and not is_begun then return {'wide'} end
+local function renew()
+    -- The numbers of the slots end last: sums without them could never be subtracted from.
+    call('PEXPIRE', BOARD, lasting((current + buckets) * length))
+    call('PEXPIRE', META, lasting((current + buckets) * length))
+end
+-- Nothing is cold as long as the newest bucket is in its slot: who began it subtracted everything before.
+if has_window and not is_begun then
     held = slots()
+    if not newest then call('UNLINK', BOARD) end
     local left = SLICE
     for i = 1, buckets do
         local bucket = tonumber(held[i] or nil)
@@ -81,7 +93,11 @@ if has_window and newest ~= current then
             left = left - math.max(#cold / 2, 1)
         end
     end
-    if left < SLICE then return {'again'} end
+    if left < SLICE then
+        -- A sum of nothing may have become one of something.
+        renew()
+        return {'again'}
+    end
 end
 if what == 'size' then return {'size', text(call('ZCARD', BOARD))} end
 local function standings(from, to)
@@ -146,11 +162,12 @@ for i = 1, #whom do
     put_sum(whom[i], sums[i])
 end
 local is_cut = not only_slot and cut()
--- A key without members is gone with its end. The next member makes it anew.
-local ends = (current + buckets) * length
-if has_window and (0 < more or newest ~= current) then call('PEXPIRE', BOARD, lasting(ends)) end
-if has_window and newest ~= current then call('PEXPIRE', META, lasting(ends)) end
-if is_first then call('PEXPIRE', slot, lasting(ends + buckets * length)) end
+-- A key without members is gone with its end. The next member makes it anew. A clock of the caller can have gone back.
+local is_of_caller = 1 < stays
+if has_window and (0 < more or not is_begun or is_of_caller) then renew() end
+if has_window and (is_first or is_of_caller) then
+    call('PEXPIRE', slot, lasting((current + 2 * buckets) * length))
+end
 if what == 'all' then return {'size', text(call('ZCARD', BOARD))} end
 local is = sums[1]
 if is_cut then is = score_of(member) elseif has_window and is == 0 then is = nil end
