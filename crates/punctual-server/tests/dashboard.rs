@@ -15,17 +15,14 @@ mod dashboard {
 
 use std::{
     collections::BTreeSet,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
 use axum::http::StatusCode;
 use dashboard::{
     html::{Form, actions, forms, links, tags, unescape},
-    site::{Site, fill, job, purge_form, reserve, stores},
+    site::{Site, counted, fill, job, purge_form, reserve, stores},
 };
 use punctual::{
     CancellationToken, Client, Ctx, JobId, JobRecord, Outcome, Payload, Priority, State, Unique, When,
@@ -216,13 +213,8 @@ async fn failures_are_grouped_by_what_their_errors_have_in_common() {
 #[tokio::test]
 async fn the_overview_costs_the_same_however_many_queues_there_are() {
     let t = TestQueue::new();
-    let calls = Arc::new(AtomicU64::new(0));
-    let counted = Arc::clone(&calls);
-    let store = FaultyStore::new(Arc::clone(t.client.store()), move |_| {
-        counted.fetch_add(1, Ordering::Relaxed);
-        Fault::Pass
-    });
-    let site = Site::new(&Client::new(Arc::new(store)), DashboardOptions::default());
+    let (client, calls) = counted(&t.client);
+    let site = Site::new(&client, DashboardOptions::default());
     let mut costs = Vec::new();
     for queues in [0..150, 150..10_000] {
         for n in queues {

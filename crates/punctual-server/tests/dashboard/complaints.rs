@@ -1,18 +1,12 @@
 //! What users of other dashboards ask for or curse, as far as no other test here is about it.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::atomic::Ordering, time::Duration};
 
 use axum::http::StatusCode;
 use punctual::{
     Client, Payload,
     store::{Settlement, Verdict},
-    testing::{Fault, FaultyStore, TestQueue},
+    testing::TestQueue,
 };
 use punctual_server::{
     DashboardOptions,
@@ -22,7 +16,7 @@ use punctual_server::{
 use super::{
     gated::Gated,
     html::{links, tags, unescape},
-    site::{Site, job, reserve, stores},
+    site::{Site, counted, job, reserve, stores},
 };
 
 /// Enqueues jobs of the kind `k`.
@@ -112,13 +106,8 @@ async fn a_long_search_ends_and_goes_on() {
     }
     push(&t.client, "mail", &["7"]).await;
     t.advance(Duration::from_millis(1));
-    let calls = Arc::new(AtomicU64::new(0));
-    let counted = Arc::clone(&calls);
-    let store = FaultyStore::new(Arc::clone(t.client.store()), move |_| {
-        counted.fetch_add(1, Ordering::Relaxed);
-        Fault::Pass
-    });
-    let site = Site::new(&Client::new(Arc::new(store)), DashboardOptions::default());
+    let (client, calls) = counted(&t.client);
+    let site = Site::new(&client, DashboardOptions::default());
     let (mut path, mut found, mut pages) = ("/jobs?filter=kind%3Anone".to_owned(), 0, 0);
     loop {
         let before = calls.load(Ordering::Relaxed);

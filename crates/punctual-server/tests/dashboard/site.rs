@@ -1,6 +1,12 @@
 //! A dashboard to send requests to, and stores with jobs in every state.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -12,7 +18,7 @@ use punctual::{
     Client, NewJob, Payload, Unique, When,
     job::{Concurrency, Filter, LogLine, Notes, Progress},
     store::{CallId, Heartbeat, Lease, List, QueueRequest, Reserve, Settlement, Verdict},
-    testing::TestQueue,
+    testing::{Fault, FaultyStore, TestQueue},
 };
 use punctual_server::{DashboardOptions, dashboard};
 use tower::ServiceExt as _;
@@ -104,6 +110,17 @@ pub(crate) async fn stores() -> [TestQueue; 2] {
 
 pub(crate) fn job(client: &Client, kind: &str, queue: &str, payload: Payload) -> NewJob {
     NewJob::new(client.make_id(), kind, queue, payload)
+}
+
+/// A client of the same store, and how many calls it has made.
+pub(crate) fn counted(client: &Client) -> (Client, Arc<AtomicU64>) {
+    let calls = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&calls);
+    let store = FaultyStore::new(Arc::clone(client.store()), move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Fault::Pass
+    });
+    (Client::new(Arc::new(store)), calls)
 }
 
 /// The form that purges a queue.
