@@ -46,7 +46,7 @@ use std::sync::Arc;
 use axum::{
     Router,
     extract::Request,
-    http::{HeaderValue, header::ACCEPT_ENCODING},
+    http::header::ACCEPT_ENCODING,
     middleware,
     routing::{get, post},
 };
@@ -179,8 +179,7 @@ pub(crate) fn with(
 /// Takes from a request of another site that its answer may be compressed. A list repeats its filter beside errors, and another site
 /// must not learn from its length how much of them is in the filter.
 async fn as_it_is_for_other_sites(mut request: Request) -> Request {
-    let site = request.headers().get("sec-fetch-site").map(HeaderValue::as_bytes);
-    if !matches!(site, None | Some(b"same-origin" | b"none")) {
+    if guard::says_same_site(request.headers()) == Some(false) {
         request.headers_mut().remove(ACCEPT_ENCODING);
     }
     request

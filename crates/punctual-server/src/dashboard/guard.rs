@@ -74,11 +74,16 @@ fn check(board: &Board, method: &Method, uri: &Uri, headers: &HeaderMap) -> Resu
     }
 }
 
+/// Returns what a browser says of where the request comes from, if it says so: whether that is this origin, or nowhere.
+pub(super) fn says_same_site(headers: &HeaderMap) -> Option<bool> {
+    headers.get("sec-fetch-site").map(|site| site == "same-origin" || site == "none")
+}
+
 /// Returns whether a browser says that the request comes from a page of this origin. A request that says nothing is
 /// refused.
 fn is_same_site(uri: &Uri, headers: &HeaderMap) -> bool {
-    if let Some(site) = headers.get("sec-fetch-site") {
-        return site == "same-origin" || site == "none";
+    if let Some(is_same) = says_same_site(headers) {
+        return is_same;
     }
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let host = text(header::HOST).or(uri.authority().map(Authority::as_str));
