@@ -145,14 +145,14 @@ fn other_keys(fast: &mut Looked, slow: &mut Looked) -> Option<String> {
 }
 
 /// Runs the history of a seed. Returns the first difference.
-fn run(servers: &[Server; 2], seed: u64) -> Option<String> {
+fn run(servers: &[Server; 2], seed: u64, has_groups: bool) -> Option<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let clock = ManualClock::new(Timestamp::saturating_from_ms(generate::BEGIN_MS));
     let [mut keys, mut other] = servers.each_ref().map(Looked::new);
     let mut fast = Side::new(keys.opener(&clock, true), 2);
     let mut slow = Side::new(other.opener(&clock, false), 2);
     let mut model = Side::new(memory(&clock), 1);
-    let (mut rng, steps) = (fastrand::Rng::with_seed(seed), plain::history(seed, STEPS));
+    let (mut rng, steps) = (fastrand::Rng::with_seed(seed), plain::history(seed, STEPS, has_groups));
     for (i, step) in steps.iter().enumerate() {
         turn(&clock, step);
         let watched: Vec<Timestamp> = keys.watched().into_iter().collect();
@@ -184,6 +184,16 @@ fn calls(server: &Server, command: &str) -> i64 {
 
 #[test]
 fn the_fast_path_leaves_what_the_general_path_leaves() {
+    compare(false);
+}
+
+#[test]
+fn the_fast_path_leaves_what_the_general_path_leaves_of_groups() {
+    compare(true);
+}
+
+/// Runs histories on both paths, whose jobs are of groups or not.
+fn compare(has_groups: bool) {
     let seeds: Vec<u64> = some_cases(100).iter().map(|case| case.seed).collect();
     let next = AtomicUsize::new(0);
     let saved = std::thread::scope(|scope| {
@@ -192,7 +202,7 @@ fn the_fast_path_leaves_what_the_general_path_leaves() {
                 scope.spawn(|| {
                     let servers = [Server::start(&[]), Server::start(&[])];
                     while let Some(&seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        if let Some(text) = run(&servers, seed) {
+                        if let Some(text) = run(&servers, seed, has_groups) {
                             next.store(seeds.len(), Ordering::Relaxed);
                             panic!("seed {seed}: {text}");
                         }

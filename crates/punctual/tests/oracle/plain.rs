@@ -31,17 +31,21 @@ struct Plain {
     calls: [u64; 2],
     /// A reserve of a queue that has had groups, or has limits, takes the general path. So most histories have none.
     has_limits: bool,
+    /// How many groups most jobs are of; 0: only histories with limits have a job of a group now and then.
+    groups: usize,
 }
 
-/// The history of a seed.
-pub(crate) fn history(seed: u64, steps: usize) -> Vec<Step> {
+/// The history of a seed, whose jobs are of groups or not.
+pub(crate) fn history(seed: u64, steps: usize, has_groups: bool) -> Vec<Step> {
+    let groups = if has_groups { 1 + usize::try_from(seed % 5).unwrap() } else { 0 };
     let mut plain = Plain {
         rng: Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         maker: IdMaker::default(),
         now_ms: BEGIN_MS,
         ids: Vec::new(),
         calls: [0; 2],
-        has_limits: seed.is_multiple_of(4),
+        has_limits: seed.is_multiple_of(if has_groups { 3 } else { 4 }),
+        groups,
     };
     // The general path stores the first call of an instance, and a sweep says when the next one is due.
     let begin = [plain.settings(), plain.enqueue(), plain.reserve(1), plain.settle()];
@@ -105,6 +109,10 @@ impl Plain {
     }
 
     fn op(&mut self) -> Op {
+        // Groups keep what limits left, and are served on the fast path again after these are gone.
+        if self.has_limits && 0 < self.groups && self.one_in(12) {
+            return self.settings();
+        }
         match self.rng.u32(..100) {
             0..10 => {
                 let n = self.n();
@@ -176,7 +184,7 @@ impl Plain {
             8 => job.options.lease = Some(Duration::from_secs(self.rng.u64(1..9))),
             9 => job.options.max_attempts = Some(self.rng.u32(1..4)),
             10 => job.expires_at = Some(When::In(later + Duration::from_millis(1))),
-            11 if self.has_limits => job.group = Some("g".to_owned()),
+            11 if self.has_limits => job.group = Some("g0".to_owned()),
             12 => job.concurrency = Some(Concurrency { key: "c".to_owned(), limit: 1 }),
             13 | 17 => job.unique = Some(Unique::key(["u", "v", "w"][self.rng.usize(..3)])),
             18 | 19 => job.unique = Some(Unique::key(self.rng.u64(..).to_string())),
@@ -185,6 +193,9 @@ impl Plain {
             14 => OTHER.clone_into(&mut job.queue),
             15 => job.headers = BTreeMap::from([("trace".to_owned(), "1".to_owned())]),
             _ => {}
+        }
+        if 0 < self.groups && !self.one_in(4) {
+            job.group = Some(format!("g{}", self.rng.usize(..self.groups)));
         }
         job
     }
@@ -293,6 +304,11 @@ impl Plain {
             6 => settings.defaults.priority = Some(Priority::High),
             5 => settings.defaults.lease = Some(Duration::from_secs(3)),
             4 => settings.rate = Some(Rate { max: 2, period_ms: 3_000, burst: 1 }),
+            7 if 0 < self.groups => settings.group.concurrency = Some(1),
+            8 if 0 < self.groups => {
+                settings.group.rate = Some(Rate { max: 1, period_ms: 1_000, burst: 1 });
+            }
+            9 if 0 < self.groups => settings.group.weight = Some(3),
             _ => {}
         }
         Op::Queue(QUEUE.to_owned(), QueueOp::Set(Box::new(settings)))

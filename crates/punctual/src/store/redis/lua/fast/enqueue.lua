@@ -1,16 +1,17 @@
--- The fast path of enqueue: one plain job in a queue that exists. A plain job has no concurrency key, no group, no expiry and no
--- derived id. Its unique key, if it has one, is no window, and no job has it. Its caller has called before. Arguments and
--- answers are those of ../verbs/enqueue.lua.
+-- The fast path of enqueue: one plain job in a queue that exists. A plain job has no concurrency key, no expiry and no derived id. Its
+-- unique key, if it has one, is no window, and no job has it. Its group, if it has one, has no limits, and its queue had groups before.
+-- Its caller has called before. Arguments and answers are those of ../verbs/enqueue.lua.
 -- For any other call it returns nil before its first write, and the rest of the script answers: the general path. Both leave the
 -- same keys, byte by byte, so a rule that changes there changes here.
 -- Flags of a queue and lengths of rows: see queue() and read_shard() in ../base.lua.
--- Cost: O(log N), 9 to 18 commands.
+-- Cost: O(log N), 9 to 22 commands.
 local function enqueue_one()
     if #ARGV ~= 13 or ARGV[4] ~= 'o' or ARGV[7] ~= '' then return end
     local call, pack, unp, char, byte = redis.call, struct.pack, struct.unpack, string.char, string.byte
     local id, rest = ARGV[11], ARGV[13]
     local _, flags, level, kind, ms, expiry, _, _, _, skip = unp('>I2BBc1I7c1I7c1I4I3', ARGV[12])
-    if 32 <= flags or expiry ~= 'n' or math.floor(byte(id, 7) / 16) == $DERIVED then return end
+    local is_grouped = 64 <= flags
+    if 32 <= flags % 64 or expiry ~= 'n' or math.floor(byte(id, 7) / 16) == $DERIVED then return end
     local now = tonumber(ARGV[1])
     if not now then
         local t = call('TIME')
@@ -28,7 +29,7 @@ local function enqueue_one()
     local settings, version = unp('>BI4', stored)
     -- A capped queue may be full.
     if version ~= tonumber(ARGV[9]) or 4 <= settings % 8 then return end
-    if #row ~= 21 and #row ~= 39 then return end
+    if #row ~= 60 and (is_grouped or #row ~= 21 and #row ~= 39) or is_grouped and 64 <= settings then return end
     local upkeep, watch, spare = unp('>I7I7I7', row)
     if upkeep == $AT_REST then return end
     local key, number = ARGV[2] .. 'e', tonumber(ARGV[3])
@@ -36,10 +37,9 @@ local function enqueue_one()
     local last = call('HGET', $CALLS, key)
     if not last or #last < 14 or number <= unp('>I8', last) or now < unp('>I6', last, 9) then return end
     if call('HEXISTS', $RECORDS, id) == 1 then return end
-    local unique_key = nil
-    if 16 <= flags then
-        local at = 1 + (4 <= flags % 8 and 4 or 0) + (8 <= flags % 16 and 2 or 0)
-        unique_key = string.sub(rest, at, at + 15)
+    local unique_key, at = nil, 1 + (4 <= flags % 8 and 4 or 0) + (8 <= flags % 16 and 2 or 0)
+    if 16 <= flags % 32 then
+        unique_key, at = string.sub(rest, at, at + 15), at + 23
         if 16 * $WINDOW <= level or call('HEXISTS', $UNIQUE_KEYS, unique_key) == 1 then return end
     end
 
@@ -48,8 +48,30 @@ local function enqueue_one()
     -- Whether to notify waiting processes. A later job needs it only if it is the earliest, and nobody wakes before it. When that is
     -- so in a queue with limits, only the general path knows.
     local is_news = run_at <= now or watch <= now or run_at < watch
-    if now < run_at and is_news then
-        if 64 <= settings or #row == 39 and now < unp('>I7', row, 22) then return end
+    -- The group, if its place changes: regroup() in ../state/groups.lua. `old`: its member there, if it has a place.
+    local UNLIMITED = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' -- the limiter in the row of a group that has not used one
+    local gid, moves, old = nil, false, nil
+    if is_grouped then
+        gid = string.sub(rest, at, at + 15)
+        local group = call('HGET', $GROUPS, q .. gid)
+        local place, at = '', $NEVER
+        if group then
+            if #group ~= 26 or string.sub(group, 9) ~= UNLIMITED then return end
+            place, at = unp('>c1I7', group)
+            if place ~= 'r' and place ~= 'w' then return end
+            old = q .. string.sub(group, 1, 8) .. gid
+        end
+        -- Without limits, an active group has a due job, and a waiting one waits for its first job. So it moves only for an earlier job.
+        moves = place ~= 'r' and run_at < at
+        if moves and now + $SPARE < spare then return end
+        -- A later job of a group that stays is behind another one, unless both have the same time, or the queue is closed.
+        if not moves and is_news and now < run_at then
+            if run_at == at or settings % 2 == 1 or now < unp('>I7', row, 22) then return end
+            is_news = false
+        end
+    end
+    if now < run_at and is_news and not moves then
+        if 64 <= settings or #row == 60 or #row == 39 and now < unp('>I7', row, 22) then return end
         local level_at = settings % 2 == 1 and $LEVELS or 0 -- nothing is due in a paused queue
         while is_news and level_at < $LEVELS do
             -- Within a level, members are sorted by time, so the first of each level is enough.
@@ -72,7 +94,19 @@ local function enqueue_one()
     end
     call('HSET', $RECORDS, id, pack('>BB', flags, level) .. q .. pack('>I3', 8 + #times + skip) .. times .. rest)
     if unique_key then call('HSET', $UNIQUE_KEYS, unique_key, id .. pack('>I6', 0)) end
-    call('ZADD', $TIMELINE, '0', q .. pack('>BI6', level % 16, run_at) .. id .. '\0')
+    local member = pack('>BI6', level % 16, run_at) .. id .. '\0'
+    if is_grouped then
+        local place = 'w' .. pack('>I7', run_at)
+        member = char($GROUPED) .. gid .. member
+        if not moves then
+            call('ZADD', $GROUPS_BY_PLACE, '0', q .. 'd' .. pack('>I7', run_at) .. id)
+        else
+            if old then call('ZREM', $GROUPS_BY_PLACE, old) end
+            call('ZADD', $GROUPS_BY_PLACE, '0', q .. 'd' .. pack('>I7', run_at) .. id, '0', q .. place .. gid)
+            call('HSET', $GROUPS, q .. gid, place .. UNLIMITED)
+        end
+    end
+    call('ZADD', $TIMELINE, '0', q .. member)
     call('HSET', $CALLS, key, pack('>I8', number) .. created)
     if 0 < bytes then call('HINCRBY', $COUNTERS, q .. 'b', bytes) end
     if is_news then
