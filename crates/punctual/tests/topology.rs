@@ -405,6 +405,49 @@ async fn the_store_follows_its_keys() {
     assert_eq!(board.add("post", 1).await.unwrap(), Some(4));
 }
 
+/// A node accepts no key that is too long for it. The doctor says so before the move, and what it says helps.
+#[tokio::test]
+async fn a_shard_that_is_too_large_to_move_is_told_before() {
+    let cluster = Cluster::start_with([0; 3], &["--proto-max-bulk-len", "1mb"]);
+    let url = cluster.url();
+    let store = open(&url).await;
+    let size = async || {
+        let checks = store.doctor().await.unwrap();
+        checks.into_iter().find(|check| check.name == "size").unwrap()
+    };
+    let before = size().await;
+    assert_eq!((before.level, before.text.contains("can move")), (CheckLevel::Ok, true), "{before:?}");
+    let mut hand = Hand::new(&store, 1);
+    let mut jobs = hand.jobs(12);
+    for job in &mut jobs {
+        // Servers compress what they send.
+        let text: String = std::iter::repeat_with(fastrand::alphanumeric).take(100 << 10).collect();
+        job.payload = Payload::json(format!("\"{text}\""));
+    }
+    // Fewer bytes than a call may have.
+    for jobs in jobs.chunks(6) {
+        store.enqueue(hand.next_call(), jobs).await.unwrap();
+    }
+    let now = size().await;
+    assert_eq!((now.level, now.text.contains("stops half-way")), (CheckLevel::Warn, true), "{now:?}");
+
+    cluster.begin_move(SLOT, 2, 0);
+    let key = format!("{}:{{0}}:b", url.rsplit_once("prefix=").unwrap().1);
+    let port = cluster.servers[0].port().to_string();
+    let said = cluster.servers[2].say(&["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"]);
+    assert!(!["OK", "NOKEY"].contains(&&*said), "{said}");
+    for server in &cluster.servers[..3] {
+        server.say(&["CONFIG", "SET", "proto-max-bulk-len", "8gb"]);
+    }
+    while 0 < cluster.move_keys(SLOT, 2, 0, 100) {}
+    cluster.end_move(SLOT, 0);
+    let after = size().await;
+    assert_eq!(after.level, CheckLevel::Ok, "{after:?}");
+    // One call returns no more than a mebibyte.
+    let ran = hand.run(20).await.unwrap().len() + hand.run(20).await.unwrap().len();
+    assert_eq!(ran, 12);
+}
+
 /// While keys are on their way calls wait, and nobody hears of it.
 #[tokio::test]
 async fn keys_move_while_jobs_run() {

@@ -12,7 +12,7 @@ const BOUNDS: [(&str, f64); 10] = [
     ("retention at its bound", 3.7),
     ("unique key", 3.44),
     ("concurrency key", 8.8),
-    ("group", 4.56),
+    ("group", 4.73),
     ("1 KiB", 3.08),
     ("100 KiB", 1.54),
     ("1 MiB", 1.48),

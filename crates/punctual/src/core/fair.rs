@@ -13,7 +13,7 @@ use crate::core::limits::GROUP_WEIGHT_MAX;
 
 /// By how much the tag of a group of weight 1 grows. Steps are rounded to whole numbers, and an activated group
 /// starts one below a full step. With `STRIDE` above `2 × w × (w + 1)` of the largest weight, neither gives a group a
-/// job more than the rule allows. Stores keep tags in 7 bytes: enough for 10^12 starts.
+/// job more than the rule allows. Stores keep tags in 7 bytes: scripts count exactly up to 2^53, which is enough for 10^11 starts.
 pub(crate) const STRIDE: u64 = 65_536;
 
 const _: () = assert!(2 * (GROUP_WEIGHT_MAX as u64) * (GROUP_WEIGHT_MAX as u64 + 1) < STRIDE);

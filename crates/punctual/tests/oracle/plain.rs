@@ -27,9 +27,9 @@ struct Plain {
     maker: IdMaker,
     now_ms: u64,
     ids: Vec<JobId>,
-    /// The numbers of the last calls of each of two instances.
-    calls: [u64; 2],
-    /// A reserve of a queue that has had groups, or has limits, takes the general path. So most histories have none.
+    /// The numbers of the last calls of each instance.
+    calls: [u64; 4],
+    /// A reserve of a queue that has limits takes the general path. So most histories have none.
     has_limits: bool,
     /// How many groups most jobs are of; 0: only histories with limits have a job of a group now and then.
     groups: usize,
@@ -43,13 +43,14 @@ pub(crate) fn history(seed: u64, steps: usize, has_groups: bool) -> Vec<Step> {
         maker: IdMaker::default(),
         now_ms: BEGIN_MS,
         ids: Vec::new(),
-        calls: [0; 2],
+        calls: [0; 4],
         has_limits: seed.is_multiple_of(if has_groups { 3 } else { 4 }),
         groups,
     };
     // The general path stores the first call of an instance, and a sweep says when the next one is due.
     let begin = [plain.settings(), plain.enqueue(), plain.reserve(1), plain.settle()];
     let after = match seed % 4 {
+        _ if has_groups => plain.step_back(),
         1 => plain.rest(),
         3 => plain.jump(),
         _ => Vec::new(),
@@ -108,10 +109,79 @@ impl Plain {
         ops
     }
 
+    /// The clock goes back while groups have their places by it. `let` in the queue's row shows the step, or does not, because a group
+    /// stayed active by a job that came later.
+    fn step_back(&mut self) -> Vec<Op> {
+        let later = |ms| When::In(Duration::from_millis(ms));
+        let mut ops = Vec::new();
+        for shows in [true, false, false] {
+            // Called before the step, and not again until the clock is behind it.
+            ops.push(self.enqueue_of("g0", later(90_000), 1).1);
+            let first: Vec<_> =
+                (0..3).map(|_| self.enqueue_of("g0", later(if shows { 800 } else { 0 }), 0)).collect();
+            let other = self.enqueue_of("g1", When::Now, 0);
+            let begin = if shows { 1_000 } else { 10 };
+            ops.extend(first.iter().map(|(_, op)| op.clone()).chain([other.1, Op::Clock(begin)]));
+            ops.extend([self.reserve_one(0), Op::Clock(1_000 - begin)]);
+            let (_, last) = self.enqueue_of("g0", When::Now, 0);
+            ops.push(last);
+            if !shows {
+                let gone = first[..2].iter().map(|(id, _)| Target::from(*id)).collect();
+                ops.push(Op::Act(gone, Action::Cancel { reason: None }));
+            }
+            ops.push(Op::Clock(-500));
+            ops.push(self.enqueue_of("g0", later(if shows { 200 } else { 900 }), 1).1);
+            ops.push(Op::Settle(vec![(Pick::Newest(0), Verdict::Ack)], Some(self.want_one(2))));
+            ops.extend([self.reserve_one(2), Op::Clock(2_000), self.reserve_one(0)]);
+            self.now_ms += 2_500;
+        }
+        ops
+    }
+
+    fn enqueue_of(&mut self, group: &str, run_at: When, instance: usize) -> (JobId, Op) {
+        let id = self.new_id();
+        let mut job = NewJob::new(id, "k", QUEUE, Payload::json(b"1".to_vec()));
+        (job.group, job.run_at) = (Some(group.to_owned()), run_at);
+        (id, Op::Enqueue(self.next_call(instance), vec![job]))
+    }
+
+    fn want_one(&mut self, instance: usize) -> Reserve {
+        let queues = vec![QueueRequest { queue: QUEUE.to_owned(), share: 1, at_most: 1 }];
+        Reserve {
+            call: self.next_call(instance),
+            worker: "w".to_owned(),
+            queues,
+            n: 1,
+            lease: None,
+            company: false,
+        }
+    }
+
+    fn reserve_one(&mut self, instance: usize) -> Op {
+        Op::Reserve(self.want_one(instance))
+    }
+
     fn op(&mut self) -> Op {
         // Groups keep what limits left, and are served on the fast path again after these are gone.
         if self.has_limits && 0 < self.groups && self.one_in(12) {
             return self.settings();
+        }
+        // The clock goes back while groups have their places by it, and the first jobs of groups leave before their turn.
+        if 0 < self.groups {
+            match self.rng.u32(..30) {
+                0 => {
+                    let by = self.rng.i64(1..1_000);
+                    self.now_ms = self.now_ms.saturating_add_signed(-by);
+                    return Op::Clock(-by);
+                }
+                1 | 2 => {
+                    let id = self.old_id();
+                    let cancel = Action::Cancel { reason: None };
+                    let action = if self.one_in(3) { Action::RunNow } else { cancel };
+                    return Op::Act(vec![Target::from(id)], action);
+                }
+                _ => {}
+            }
         }
         match self.rng.u32(..100) {
             0..10 => {
@@ -153,7 +223,9 @@ impl Plain {
     }
 
     fn call(&mut self) -> CallId {
-        let i = usize::from(self.one_in(5));
+        // A call of an instance that was silent for longer than the clock went back is no repetition.
+        let silent = if 0 < self.groups { self.rng.usize(..4) } else { 1 };
+        let i = if self.one_in(5) { silent } else { 0 };
         if self.one_in(15) {
             return CallId { instance: 5 + i as u64, number: self.calls[i].max(1) };
         }

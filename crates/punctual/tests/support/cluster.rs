@@ -11,7 +11,8 @@ use super::{
 const SLOTS: u16 = 16_384;
 
 /// The headings of the guide's rights that each server grants.
-const RIGHTS: [&str; 3] = ["always", "in a cluster", "for durability=replicated(n)"];
+const RIGHTS: [&str; 4] =
+    ["always", "in a cluster", "in a cluster, for `doctor`", "for durability=replicated(n)"];
 
 #[derive(Debug)]
 pub(crate) struct Cluster {

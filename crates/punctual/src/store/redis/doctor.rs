@@ -40,6 +40,10 @@ const ROUND_TRIPS: usize = 3;
 const LOOK_MAX: Duration = Duration::from_secs(15);
 /// How many shards with the same problem are named.
 const SHARDS_NAMED_MAX: usize = 8;
+/// The keys of a shard that grow with what jobs hold: records, histories and payloads.
+const LARGE_KEYS: [&str; 3] = ["j", "x", "b"];
+/// The longest value that a server accepts unless it is told otherwise (`proto-max-bulk-len`), in bytes.
+const VALUE_BYTES_MAX: u64 = 512 << 20;
 /// The programs for which the store is made.
 const MADE_FOR: [&str; 2] = ["Redis", "Valkey"];
 
@@ -143,6 +147,9 @@ async fn all(shard: &Shard, seen: Seen, shown: &str, level: Durability) -> Resul
     }
     checks.push(durability(level, &info, &settings));
     checks.push(keys);
+    if shard.address.is_cluster() {
+        checks.push(size(shard).await?);
+    }
     checks.push(rights::try_all(shard).await?);
     checks.push(clock(shard).await?);
     checks.push(notification::hear(shard).await?);
@@ -276,6 +283,46 @@ fn memory(info: &Info) -> Check {
     }
 }
 
+/// Checks whether a shard can move to another node of a cluster. Redis sends each key as one value, and the other node refuses one that is
+/// too long. Then a part of the shard has moved, and calls that need both parts fail until the rest follows.
+async fn size(shard: &Shard) -> Result<Check> {
+    let mut pipeline = Pipeline::with_capacity(1 + LARGE_KEYS.len());
+    pipeline.cmd("CONFIG").arg("GET").arg("proto-max-bulk-len");
+    for key in LARGE_KEYS {
+        pipeline.cmd("MEMORY").arg("USAGE").arg(shard.key(key));
+    }
+    let mut answers = shard.link.ask_all(pipeline).await?.into_iter();
+    let limit = answers.next().and_then(setting).and_then(|bytes| bytes.parse().ok());
+    let used = answers.map(|answer| match answer {
+        Value::Int(bytes) => u64::try_from(bytes).ok(),
+        Value::Nil => Some(0),
+        _ => None,
+    });
+    let used: Option<Vec<u64>> = used.collect();
+    Ok(judge_size(used.map(|used| used.into_iter().max().unwrap_or(0)), limit.unwrap_or(VALUE_BYTES_MAX)))
+}
+
+/// `used`: the memory of the largest key, which is somewhat more than what is sent; `None` if this user may not ask.
+fn judge_size(used: Option<u64>, limit: u64) -> Check {
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    match used {
+        None => ok("size", "unknown, because this user may not run MEMORY USAGE"),
+        Some(used) if used < limit => ok(
+            "size",
+            format!("its largest key takes {} MiB, so the shard can move to another node", mib(used)),
+        ),
+        Some(used) => warn(
+            "size",
+            format!(
+                "its largest key takes {} MiB, and a node accepts no key of {} MiB: a move to another node stops half-way",
+                mib(used),
+                mib(limit)
+            ),
+            "before a move, redis-cli CONFIG SET proto-max-bulk-len 8gb on both nodes; for smaller keys, use more shards: punctual shards N",
+        ),
+    }
+}
+
 /// Checks what a crash of the server leaves.
 fn persistence(info: &Info, settings: &Settings) -> Check {
     let has_log = info.is("aof_enabled", "1");
@@ -395,6 +442,19 @@ mod tests {
         assert_eq!(check.level, level, "{check:?}");
         assert!(check.text.contains(words), "{check:?}");
         assert_eq!(check.fix.is_some(), level != CheckLevel::Ok, "{check:?}");
+    }
+
+    #[test]
+    fn a_shard_that_cannot_move_is_said() {
+        use CheckLevel::{Ok, Warn};
+
+        says(&judge_size(Some((512 << 20) - 1), VALUE_BYTES_MAX), Ok, "takes 512 MiB, so the shard can move");
+        says(
+            &judge_size(Some(512 << 20), VALUE_BYTES_MAX),
+            Warn,
+            "takes 512 MiB, and a node accepts no key of 512 MiB",
+        );
+        says(&judge_size(None, VALUE_BYTES_MAX), Ok, "unknown");
     }
 
     #[test]

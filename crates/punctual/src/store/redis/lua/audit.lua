@@ -87,11 +87,13 @@ local function unsound(id)
 end
 local function is_held(job) return job.key and stands($TIMELINE, rules().blocked_member(job)) end
 -- Returns whether its group knows a waiting job that is not blocked: the job is among the jobs of all groups by time,
--- and its group is in some place.
+-- and its group is in some place. A group that has used no limiter does not wait for a later job.
 local function is_known_to_group(job)
     local row = call('HGET', $GROUPS, job.q .. job.gid)
-    local place = row and sub(row, 1, 1)
-    return stands($GROUPS_BY_PLACE, rules().timed(job.q, job.run_at, job.id)) and (place == 'r' or place == 'w' or place == 'b')
+    local place, at = '', 0
+    if row and #row == 26 then place, at = unp('>c1I7', row) end
+    local is_late = place == 'w' and job.run_at < at and sub(row, 9) == string.rep('\0', 18)
+    return stands($GROUPS_BY_PLACE, rules().timed(job.q, job.run_at, job.id)) and (place == 'r' or place == 'w' and not is_late or place == 'b')
 end
 -- Checks that a record is in some place, and has the entries that belong to it.
 local function record(id)

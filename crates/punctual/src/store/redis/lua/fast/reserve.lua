@@ -144,11 +144,18 @@ local function reserve_one(acks, from)
             if not tag or next < tag then turn, tag = newcomer, next end
             if turn ~= newcomer then beside = newcomer end
         end
-        -- Without limits, a group stays in its place when one of its jobs ends. A group that has used a limiter is for the general path.
-        local groups_of = call('HMGET', $GROUPS, q .. (acked_gid or ''), q .. sub(turn or '', 12), q .. sub(newcomer or '', 12))
-        local ended = acked_gid and groups_of[1]
-        if ended and (sub(ended, 9) ~= UNLIMITED or byte(ended) ~= byte('r') and byte(ended) ~= byte('w')) then return end
-        if turn and groups_of[2] ~= sub(turn, 4, 11) .. UNLIMITED or newcomer and groups_of[3] ~= sub(newcomer, 4, 11) .. UNLIMITED then return end
+        -- A group that has used a limiter is for the general path.
+        if turn or acked_gid then
+            local of = call('HMGET', $GROUPS, q .. (acked_gid or ''), q .. sub(turn or '', 12), q .. sub(newcomer or '', 12))
+            if turn and of[2] ~= sub(turn, 4, 11) .. UNLIMITED or newcomer and of[3] ~= sub(newcomer, 4, 11) .. UNLIMITED then return end
+            local ended = acked_gid and of[1]
+            if ended then
+                -- Without limits, the end of a run moves no group, unless the clock went back and an active one has no due job.
+                local kind = sub(ended, 1, 1)
+                if sub(ended, 9) ~= UNLIMITED or kind ~= 'w' and kind ~= 'r' then return end
+                if kind == 'r' and not look(q .. char($GROUPED) .. acked_gid) then return end
+            end
+        end
         ungrouped = member and (0 < ungrouped and ungrouped or last_tag + $STRIDE - 1) or 0
         if not turn then
             if now < due then ungrouped = 0 end

@@ -88,9 +88,11 @@ local function regroup(group)
 end
 -- Returns the tag of a group that is activated.
 local function come(row, weight) return row.time + math.floor($STRIDE / weight) - 1 end
--- Returns the members of GROUPS_BY_PLACE in one place of a queue, up to `till`, at most `limit`.
+-- Returns the members of GROUPS_BY_PLACE in one place of a queue, up to `till`, at most `limit`. NEVER stands for all of them: tags go on
+-- behind it.
 local function groups_in(q, place, till, limit)
-    return call('ZRANGEBYLEX', $GROUPS_BY_PLACE, '[' .. q .. place, '(' .. q .. place .. pack('>I7', till + 1), 'LIMIT', 0, limit)
+    local to = till < $NEVER and place .. pack('>I7', till + 1) or char(byte(place) + 1)
+    return call('ZRANGEBYLEX', $GROUPS_BY_PLACE, '[' .. q .. place, '(' .. q .. to, 'LIMIT', 0, limit)
 end
 local function group_in(q, member) return group_of(q, sub(member, 12)) end
 -- Activates groups whose first job is due and can start. Checks again some groups that are blocked under earlier
