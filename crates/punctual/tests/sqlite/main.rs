@@ -6,6 +6,7 @@ mod audit;
 mod compact;
 mod damage;
 mod group;
+mod pages;
 mod plans;
 #[cfg(unix)]
 mod processes;
