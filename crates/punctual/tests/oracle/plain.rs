@@ -110,43 +110,76 @@ impl Plain {
     }
 
     /// The clock goes back while groups have their places by it. `let` in the queue's row shows the step, or does not, because a group
-    /// stayed active by a job that came later.
+    /// stayed active by a job that came later. Then a job comes, or a run of the group ends.
     fn step_back(&mut self) -> Vec<Op> {
         let later = |ms| When::In(Duration::from_millis(ms));
-        let mut ops = Vec::new();
-        for shows in [true, false, false] {
-            // Called before the step, and not again until the clock is behind it.
-            ops.push(self.enqueue_of("g0", later(90_000), 1).1);
-            let first: Vec<_> =
-                (0..3).map(|_| self.enqueue_of("g0", later(if shows { 800 } else { 0 }), 0)).collect();
-            let other = self.enqueue_of("g1", When::Now, 0);
+        let mut ops = self.meet();
+        let steps = [
+            (true, true, ["g0", "g1"]),
+            (false, true, ["g0", "g1"]),
+            (false, false, ["g0", "g1"]),
+            (false, false, ["g1", "g0"]),
+        ];
+        for (shows, comes, [group, other]) in steps {
+            // Who calls before the step, and not again until it is over.
+            ops.extend([self.enqueue_of(QUEUE, Some(group), later(90_000), 1).1, self.reserve_one(QUEUE, 3)]);
+            let due = later(if shows { 800 } else { 0 });
+            let first: Vec<_> = (0..3).map(|_| self.enqueue_of(QUEUE, Some(group), due, 0)).collect();
+            ops.extend(first.iter().map(|(_, op)| op.clone()));
             let begin = if shows { 1_000 } else { 10 };
-            ops.extend(first.iter().map(|(_, op)| op.clone()).chain([other.1, Op::Clock(begin)]));
-            ops.extend([self.reserve_one(0), Op::Clock(1_000 - begin)]);
-            let (_, last) = self.enqueue_of("g0", When::Now, 0);
-            ops.push(last);
+            let (_, beside) = self.enqueue_of(QUEUE, Some(other), When::Now, 0);
+            ops.extend([beside, Op::Clock(begin), self.reserve_one(QUEUE, 0), Op::Clock(1_000 - begin)]);
             if !shows {
-                let gone = first[..2].iter().map(|(id, _)| Target::from(*id)).collect();
+                ops.push(self.enqueue_of(QUEUE, Some(group), When::Now, 0).1);
+                let gone = first.iter().map(|(id, _)| Target::from(*id)).collect();
+                // One of them runs, and is asked to stop.
                 ops.push(Op::Act(gone, Action::Cancel { reason: None }));
+                ops.push(self.reserve_one(QUEUE, 0));
             }
             ops.push(Op::Clock(-500));
-            ops.push(self.enqueue_of("g0", later(if shows { 200 } else { 900 }), 1).1);
-            ops.push(Op::Settle(vec![(Pick::Newest(0), Verdict::Ack)], Some(self.want_one(2))));
-            ops.extend([self.reserve_one(2), Op::Clock(2_000), self.reserve_one(0)]);
+            if comes {
+                ops.push(self.enqueue_of(QUEUE, Some(group), later(if shows { 200 } else { 900 }), 1).1);
+            }
+            ops.push(Op::Settle(vec![(Pick::Newest(0), Verdict::Ack)], Some(self.want_one(QUEUE, 3))));
+            ops.extend([self.reserve_one(QUEUE, 2), Op::Clock(2_000), self.reserve_one(QUEUE, 0)]);
             self.now_ms += 2_500;
         }
         ops
     }
 
-    fn enqueue_of(&mut self, group: &str, run_at: When, instance: usize) -> (JobId, Op) {
+    /// In an empty queue, a second job of a group comes for the time of the first, and nobody wakes for it any more. Then a paused group
+    /// that lost its job is forgotten.
+    fn meet(&mut self) -> Vec<Op> {
+        let later = |ms| When::In(Duration::from_millis(ms));
+        let cancel = |id| Op::Act(vec![Target::from(id)], Action::Cancel { reason: None });
+        let (gone, earlier) = self.enqueue_of(OTHER, Some("g1"), later(100), 0);
+        let (first, waits) = self.enqueue_of(OTHER, Some("g0"), later(5_000), 0);
+        let (second, meets) = self.enqueue_of(OTHER, Some("g0"), later(4_800), 0);
+        let mut ops =
+            vec![earlier, waits, cancel(gone), Op::Clock(200), meets, cancel(first), cancel(second)];
+        let (paused, runs) = self.enqueue_of(OTHER, Some("g0"), When::Now, 0);
+        let pause = Verdict::RetryAfter { at: later(500), error: "e".to_owned() };
+        ops.extend([
+            runs,
+            self.reserve_one(OTHER, 0),
+            Op::Settle(vec![(Pick::Newest(0), pause)], None),
+            cancel(paused),
+        ]);
+        let (_, beside) = self.enqueue_of(OTHER, None, When::Now, 0);
+        ops.extend([beside, Op::Clock(600), self.reserve_one(OTHER, 0)]);
+        self.now_ms += 800;
+        ops
+    }
+
+    fn enqueue_of(&mut self, queue: &str, group: Option<&str>, run_at: When, instance: usize) -> (JobId, Op) {
         let id = self.new_id();
-        let mut job = NewJob::new(id, "k", QUEUE, Payload::json(b"1".to_vec()));
-        (job.group, job.run_at) = (Some(group.to_owned()), run_at);
+        let mut job = NewJob::new(id, "k", queue, Payload::json(b"1".to_vec()));
+        (job.group, job.run_at) = (group.map(str::to_owned), run_at);
         (id, Op::Enqueue(self.next_call(instance), vec![job]))
     }
 
-    fn want_one(&mut self, instance: usize) -> Reserve {
-        let queues = vec![QueueRequest { queue: QUEUE.to_owned(), share: 1, at_most: 1 }];
+    fn want_one(&mut self, queue: &str, instance: usize) -> Reserve {
+        let queues = vec![QueueRequest { queue: queue.to_owned(), share: 1, at_most: 1 }];
         Reserve {
             call: self.next_call(instance),
             worker: "w".to_owned(),
@@ -157,8 +190,8 @@ impl Plain {
         }
     }
 
-    fn reserve_one(&mut self, instance: usize) -> Op {
-        Op::Reserve(self.want_one(instance))
+    fn reserve_one(&mut self, queue: &str, instance: usize) -> Op {
+        Op::Reserve(self.want_one(queue, instance))
     }
 
     fn op(&mut self) -> Op {
@@ -278,8 +311,7 @@ impl Plain {
     }
 
     fn enqueue_plain(&mut self, queue: &str) -> Op {
-        let job = NewJob::new(self.new_id(), "k", queue, Payload::json(b"1".to_vec()));
-        Op::Enqueue(self.next_call(0), vec![job])
+        self.enqueue_of(queue, None, When::Now, 0).1
     }
 
     fn enqueue_many(&mut self) -> Op {

@@ -140,9 +140,9 @@ local function reserve_one(acks, from)
             local next = last_tag + $STRIDE - 1
             -- Several at once; or their order is that of their digests.
             if opens <= now or next == tag then return end
+            -- Two are active now, if one was: the other one stays beside the one that is served.
             coming, beside = 'r' .. pack('>I7', next), turn
             if not tag or next < tag then turn, tag = newcomer, next end
-            if turn ~= newcomer then beside = newcomer end
         end
         -- A group that has used a limiter is for the general path.
         if turn or acked_gid then
