@@ -134,7 +134,8 @@ impl Plain {
                 let gone = first.iter().map(|(id, _)| Target::from(*id)).collect();
                 // One of them runs, and is asked to stop.
                 ops.push(Op::Act(gone, Action::Cancel { reason: None }));
-                ops.push(self.reserve_one(QUEUE, 0));
+                // Their ends are followed by upkeep, which is for the general path.
+                ops.push(Op::Sweep(1_000));
             }
             ops.push(Op::Clock(-500));
             if comes {
@@ -166,7 +167,7 @@ impl Plain {
             cancel(paused),
         ]);
         let (_, beside) = self.enqueue_of(OTHER, None, When::Now, 0);
-        ops.extend([beside, Op::Clock(600), self.reserve_one(OTHER, 0)]);
+        ops.extend([Op::Sweep(1_000), beside, Op::Clock(600), self.reserve_one(OTHER, 0)]);
         self.now_ms += 800;
         ops
     }
