@@ -331,14 +331,14 @@ async fn groups_that_are_followed_into_an_old_shard_take_short_scripts() {
     assert!(most <= 3 * GROUP_SERVICES_MAX + OTHERS, "a script had {most} more arguments");
 }
 
-/// A group of one queue as its row has it, and the queue's own row.
-async fn a_group(url: &str, store: &RedisStore) -> (redis::Connection, [Vec<u8>; 2], Vec<u8>) {
+/// A group with a job, by the field of its row; and the names of the hashes of groups and of settings, and of the set of places.
+async fn a_group(url: &str, store: &RedisStore) -> (redis::Connection, [Vec<u8>; 3], Vec<u8>) {
     store.enqueue(call(1), &[of_group("g", When::In(Duration::from_millis(500)))]).await.unwrap();
     let mut raw = redis::Client::open(url).unwrap().get_connection().unwrap();
     let prefix = url.rsplit_once("prefix=").unwrap().1;
-    let key = |name| format!("{prefix}:{{0}}:{name}").into_bytes();
-    let fields: Vec<Vec<u8>> = redis::cmd("HKEYS").arg(key("y")).query(&mut raw).unwrap();
-    (raw, [key("y"), key("i")], fields[0].clone())
+    let keys = ["y", "i", "h"].map(|name| format!("{prefix}:{{0}}:{name}").into_bytes());
+    let fields: Vec<Vec<u8>> = redis::cmd("HKEYS").arg(&keys[0]).query(&mut raw).unwrap();
+    (raw, keys, fields[0].clone())
 }
 
 fn call(number: u64) -> CallId {
@@ -354,27 +354,37 @@ fn of_group(group: &str, run_at: When) -> NewJob {
     }
 }
 
-/// A row that lost a byte is no row. After an audit, the group waits for its first job, not for one that comes later.
+/// A row that lost a byte is no row, and a later time is not that of the first job. After an audit, the group waits for its first job, not
+/// for one that comes later.
 #[tokio::test]
 async fn a_group_whose_row_was_damaged_waits_for_its_first_job() {
     let server = Server::start(&[]);
     let clock = ManualClock::new(Timestamp::from_ms(1_800_000_000_000).unwrap());
-    for is_removed in [false, true] {
+    for damage in ["removed", "short", "late"] {
         let url = server.url();
         let store = Arc::new(RedisStore::open(&url, Clock::Manual(clock.clone())).await.unwrap());
-        let (mut raw, [groups, _], field) = a_group(&url, &store).await;
+        let (mut raw, [groups, _, places], field) = a_group(&url, &store).await;
         let row: Vec<u8> = redis::cmd("HGET").arg(&groups).arg(&field).query(&mut raw).unwrap();
-        let mut spoil = redis::cmd(if is_removed { "HDEL" } else { "HSET" });
-        spoil.arg(&groups).arg(&field);
-        if !is_removed {
-            spoil.arg(&row[..25]);
-        }
-        let () = spoil.query(&mut raw).unwrap();
+        let mut late = row.clone();
+        late[3] += 1;
+        let place = |row: &[u8]| [&field[..3], &row[..8], &field[3..]].concat();
+        let mut spoil = redis::pipe();
+        match damage {
+            "removed" => spoil.cmd("HDEL").arg(&groups).arg(&field),
+            "short" => spoil.cmd("HSET").arg(&groups).arg(&field).arg(&row[..25]),
+            _ => {
+                spoil.cmd("HSET").arg(&groups).arg(&field).arg(&late);
+                spoil.cmd("ZREM").arg(&places).arg(place(&row));
+                spoil.cmd("ZADD").arg(&places).arg(0).arg(place(&late))
+            }
+        };
+        let changed: Vec<u64> = spoil.query(&mut raw).unwrap();
+        assert!(damage != "late" || changed == [0, 1, 1], "{changed:?}");
         Client::new(store.clone()).audit(true, |_| ()).await.unwrap();
         store.enqueue(call(2), &[of_group("g", When::In(Duration::from_hours(24)))]).await.unwrap();
         clock.advance(Duration::from_secs(1));
         let batch = store.reserve(&reserve(1, 1)).await.unwrap();
-        assert_eq!(batch.jobs.len(), 1, "row removed: {is_removed}");
+        assert_eq!(batch.jobs.len(), 1, "its row was {damage}");
         let () = redis::cmd("FLUSHALL").query(&mut raw).unwrap();
     }
 }
@@ -386,7 +396,7 @@ async fn groups_are_served_however_many_jobs_they_started() {
     let clock = ManualClock::new(Timestamp::from_ms(1_800_000_000_000).unwrap());
     let url = server.url();
     let store = RedisStore::open(&url, Clock::Manual(clock.clone())).await.unwrap();
-    let (mut raw, [_, settings], field) = a_group(&url, &store).await;
+    let (mut raw, [_, settings, _], field) = a_group(&url, &store).await;
     let field = [&field[..3], b"w"].concat();
     let mut row: Vec<u8> = redis::cmd("HGET").arg(&settings).arg(&field).query(&mut raw).unwrap();
     row[39..46].copy_from_slice(&((1_u64 << 52) - 70_000).to_be_bytes()[1..]);

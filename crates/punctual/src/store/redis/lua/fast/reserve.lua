@@ -109,7 +109,7 @@ local function reserve_one(acks, from)
     -- The groups: what ../verbs/reserve/pick_groups.lua does for one service. `turn`: the active group with the lowest tag, by its member in
     -- GROUPS_BY_PLACE. `newcomer`: the group that becomes active, and `coming` its place. `gid`: the group that is served, and `place` where it
     -- goes.
-    local UNLIMITED = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' -- the limiter in the row of a group that has used none
+    local UNLIMITED = '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' -- the limiter in the row of a group that has not used one
     local gid, place, turn, newcomer, coming, last_tag, ungrouped
     if has_groups then
         local let
