@@ -17,7 +17,7 @@ use punctual::{
 };
 
 use crate::{
-    fixture::{CANCEL, Fixture, QUEUE, START_MS, at, dead, ids, retry, secs},
+    fixture::{CANCEL, Fixture, QUEUE, START_MS, at, dead, ids, millis, retry, secs},
     read::fields_of,
 };
 
@@ -763,4 +763,21 @@ pub(crate) async fn a_step_back_loses_no_group(t: Fixture) {
     assert_eq!((batch.jobs.len(), batch.more, batch.next_due), (0, false, Some(secs(60))));
     t.clock.set(at(60_000));
     assert_eq!(t.reserve(9).await.jobs.len(), 4);
+}
+
+/// S14, S16: a group that has its turn by a job that came after its turn began waits for that job if the clock goes back.
+pub(crate) async fn a_group_waits_for_the_job_that_kept_it_in_turn(t: Fixture) {
+    let jobs = add(&t, "aa").await;
+    let first = ids(&t.reserve(1).await)[0];
+    t.pass(1);
+    let later = add(&t, "a").await;
+    let second = jobs.into_iter().find(|&id| id != first).unwrap();
+    t.apply(second, CANCEL).await;
+    t.clock.set(at(500));
+    add(&t, "-").await;
+    let batch = t.reserve(1).await;
+    assert_eq!((letters(&batch.jobs), batch.more), ("-".to_owned(), false));
+    assert_eq!(batch.next_due, Some(millis(500)));
+    t.pass(1);
+    assert_eq!(ids(&t.reserve(9).await), later);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use punctual::{
     ErrorKind, JobId, State, When,
     job::Status,
-    limits::{GROUP_LIMITS_MAX, NAME_BYTES_MAX},
+    limits::{GROUP_LIMITS_MAX, NAME_BYTES_MAX, REGROUP_MAX},
     store::{Action, GroupLimits, QueueOp, QueueSettings, Rate, Reserve, Settled, Settlement, Verdict},
 };
 
@@ -233,6 +233,22 @@ pub(crate) async fn a_groups_rate_follows_the_clock(t: Fixture) {
     assert_eq!(t.reserve(9).await.jobs, []);
 }
 
+/// S14, S15: a group that its rate lets start again is held back again if the clock goes back, and nobody is told to call in vain.
+pub(crate) async fn a_clock_that_goes_back_closes_a_group_again(t: Fixture) {
+    t.set(|settings| settings.group = starts(rate(1, 1_000, 1))).await;
+    add(&t, "aa").await;
+    assert_eq!(t.reserve(1).await.jobs.len(), 1);
+    t.pass(1);
+    add(&t, "a").await;
+    t.clock.set(at(500));
+    add(&t, "-").await;
+    let batch = t.reserve(1).await;
+    assert_eq!((letters(&batch.jobs), batch.more), ("-".to_owned(), false));
+    assert_eq!(batch.next_due, Some(millis(500)));
+    t.clock.set(at(1_000));
+    assert_eq!(t.reserve(9).await.jobs.len(), 1);
+}
+
 // ── a run closes its group ──
 
 /// S10, S15: a run closes its group, and it alone, until it says so.
@@ -347,6 +363,27 @@ pub(crate) async fn limits_of_groups_are_live(t: Fixture) {
     assert_eq!((batch.jobs.len(), batch.more), (0, false));
     t.set(|_| ()).await;
     assert_eq!(t.reserve(9).await.jobs.len(), 3);
+}
+
+/// S15, S16: a limit that goes may hold back more groups than one call looks at. A job that comes for later hides none that is due.
+pub(crate) async fn a_later_job_hides_no_group_that_a_setting_opens(t: Fixture) {
+    const GROUPS: usize = REGROUP_MAX + 30;
+    let job = |n: usize, later: u64| {
+        t.job_with(|job| (job.group, job.run_at) = (Some(format!("{n}")), When::In(secs(later))))
+    };
+    t.set(|settings| settings.group = concurrency(1)).await;
+    for _ in 0..2 {
+        t.enqueue_all(&(0..GROUPS).map(|n| job(n, 0)).collect::<Vec<_>>()).await;
+    }
+    let want = || want_for_long(&t, GROUPS);
+    while t.reserve_by(&want()).await.more {}
+    assert_eq!(t.counts().await.running, GROUPS as u64);
+    t.set(|_| ()).await;
+    for n in 0..GROUPS {
+        t.enqueue(job(n, 60)).await;
+    }
+    while t.reserve_by(&want()).await.more {}
+    assert_eq!(t.counts().await.running, 2 * GROUPS as u64);
 }
 
 /// S15: a group that is full or closed when a limit goes is known to the next call, which says so before anything runs.

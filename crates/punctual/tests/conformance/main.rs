@@ -474,7 +474,8 @@ conformance!(
         a_retried_job_waits_in_its_group,
         a_job_of_a_group_can_be_replaced,
         an_audit_finds_nothing_wrong_with_groups,
-        a_step_back_loses_no_group;
+        a_step_back_loses_no_group,
+        a_group_waits_for_the_job_that_kept_it_in_turn;
     group_limit:
         a_group_runs_as_many_jobs_as_may,
         a_limit_is_that_of_the_group_else_of_all_groups,
@@ -488,6 +489,7 @@ conformance!(
         only_what_starts_spends_of_a_groups_rate,
         a_groups_rate_goes_on,
         a_groups_rate_follows_the_clock,
+        a_clock_that_goes_back_closes_a_group_again,
         a_run_closes_its_group_alone,
         a_run_without_a_group_closes_its_queue,
         a_group_is_closed_for_a_day_at_most,
@@ -495,6 +497,7 @@ conformance!(
         a_limiter_is_remembered_to_its_last_instant,
         a_lost_lease_closes_no_group,
         limits_of_groups_are_live,
+        a_later_job_hides_no_group_that_a_setting_opens,
         a_group_that_a_setting_opens_is_due,
         limits_of_groups_are_told,
         limits_of_groups_are_checked,

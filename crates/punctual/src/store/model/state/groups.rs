@@ -164,15 +164,17 @@ impl Model {
     }
 
     /// Does so for one queue. A job that was due at the last activation counts as due until the next one, even if the
-    /// clock goes back.
+    /// clock goes back. So does one that came later and keeps its group active.
     fn thin_active(&mut self, queue: &str, now: Timestamp) {
         let coming = self.coming_groups(queue, now);
         let waiting: BTreeSet<String> = self.timeline(queue).filter_map(|job| job.group.clone()).collect();
         let Some(active) = self.active_groups.get_mut(queue) else { return };
         let seen = active.seen.map_or(now, |seen| seen.max(now));
-        for group in active.groups.values_mut() {
-            group.tag =
-                group.tag.filter(|_| coming.iter().any(|(at, name)| *at <= seen && *name == group.name));
+        for group in active.groups.values_mut().filter(|group| group.tag.is_some()) {
+            match coming.iter().find(|(at, name)| *at <= seen && *name == group.name) {
+                Some((at, _)) => active.seen = active.seen.max(Some(*at)),
+                None => group.tag = None,
+            }
         }
         active.groups.retain(|_, group| waiting.contains(&group.name) || group.limiter.remembers(now));
     }

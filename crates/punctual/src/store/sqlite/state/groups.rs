@@ -318,14 +318,16 @@ impl Tx<'_> {
                 None => (Place::Blocked, self.at(q).active.version),
                 Some(opens) => {
                     // A job that was due at the last activation counts as due until the next one, even if the clock
-                    // goes back.
+                    // goes back. So does one that came later and keeps its group active.
                     let seen = self.now_ms().max(self.at(q).active.seen);
-                    if self.now < opens {
-                        // This depends on the clock: if it goes back, the group is checked again.
-                        self.active_mut(q).seen = seen;
-                    }
                     let at = if opens <= self.now { first } else { first.max(ms(opens)) };
-                    if is_in && at <= seen { (Place::Active, tag) } else { (Place::Coming, at) }
+                    let stays = is_in && at <= seen;
+                    // The place follows from a clock that has reached these times. If it goes back behind them, the
+                    // group is checked again.
+                    let reached = self.now_ms().min(limiter.last()).max(if stays { at } else { 0 });
+                    let active = self.active_mut(q);
+                    active.seen = active.seen.max(reached);
+                    if stays { (Place::Active, tag) } else { (Place::Coming, at) }
                 }
             }),
         };

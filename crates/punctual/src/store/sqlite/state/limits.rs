@@ -65,9 +65,14 @@ impl Limiter {
         self.closed = 0;
     }
 
+    /// Returns the last instant at which its state differs from that of a new one.
+    pub(crate) fn last(self) -> i64 {
+        self.closed.max(self.tat)
+    }
+
     /// Returns until when its state differs from that of a new one, if so.
     pub(crate) fn remembers(self, now: Timestamp) -> Option<i64> {
-        let last = self.closed.max(self.tat);
+        let last = self.last();
         (0 < last && ms(now) <= last).then_some(last)
     }
 }

@@ -60,23 +60,16 @@ local function enqueue_one()
         if group then
             if #group ~= 26 or string.sub(group, 9) ~= UNLIMITED then return end
             place, at = unp('>c1I7', group)
+            -- Earlier settings blocked it. Only its jobs say when the first one is due.
+            if place ~= 'r' and place ~= 'w' then return end
             old = q .. string.sub(group, 1, 8) .. gid
         end
-        -- Without limits, a group without a place has no job, and a waiting one waits for its first job. An active one mostly has a due job.
-        local first, prefix, level_at = math.min(run_at, place == 'w' and at or $NEVER), q .. char($GROUPED) .. gid, place == 'r' and 0 or $LEVELS
-        while level_at < $LEVELS do
-            local member = call('ZRANGEBYLEX', $TIMELINE, '[' .. prefix .. char(level_at), '(' .. prefix .. char($LEVELS), 'LIMIT', 0, 1)[1]
-            if not member then break end
-            if #member < 27 then return end
-            local first_at
-            level_at, first_at = unp('>BI6', member, 21)
-            level_at, first = level_at + 1, math.min(first, first_at)
-        end
-        moves = not (place == 'r' and first <= now or place == 'w' and at == first)
-        if moves and (first < run_at or now + $SPARE < spare) then return end
+        -- Without limits, a group without a place has no job, a waiting one waits for its first job, and an active one has a due job.
+        moves = not (place == 'r' or place == 'w' and at <= run_at)
+        if moves and now + $SPARE < spare then return end
         -- A later job of a group that stays is behind another one, unless both have the same time, or the queue is closed.
         if not moves and is_news and now < run_at then
-            if run_at == first or settings % 2 == 1 or now < unp('>I7', row, 22) then return end
+            if place == 'w' and at == run_at or settings % 2 == 1 or now < unp('>I7', row, 22) then return end
             is_news = false
         end
     end

@@ -150,10 +150,9 @@ local function reserve_one(acks, from)
             if turn and of[2] ~= sub(turn, 4, 11) .. UNLIMITED or newcomer and of[3] ~= sub(newcomer, 4, 11) .. UNLIMITED then return end
             local ended = acked_gid and of[1]
             if ended then
-                -- Without limits, the end of a run moves no group, unless the clock went back and an active one has no due job.
+                -- Without limits, the end of a run moves no group.
                 local kind = sub(ended, 1, 1)
                 if sub(ended, 9) ~= UNLIMITED or kind ~= 'w' and kind ~= 'r' then return end
-                if kind == 'r' and not look(q .. char($GROUPED) .. acked_gid) then return end
             end
         end
         ungrouped = member and (0 < ungrouped and ungrouped or last_tag + $STRIDE - 1) or 0

@@ -76,13 +76,14 @@ local function regroup(group)
         return move(group, is_kept and 'g' or '', is_kept and last + 1 or 0)
     end
     if opens == $NEVER then return move(group, 'b', row.version) end
-    local at = first
-    if now < opens then
-        -- This follows from the clock. If the clock goes back, the group is checked again.
-        at, row.let, row.hinted = max(first, opens), max(row.let, now + 1), true
-    end
-    -- A job that was due at the last activation counts as due until the next one, even if the clock goes back.
-    if group.place == 'r' and at <= max(now, row.let - 1) or group.place == 'w' and group.at == at then return end
+    local at = now < opens and max(first, opens) or first
+    -- A job that was due at the last activation counts as due until the next one, even if the clock goes back. So does one that came
+    -- later and keeps its group active.
+    local stays = group.place == 'r' and at <= max(now, row.let - 1)
+    -- The place follows from a clock that has reached these times. If it goes back behind them, the group is checked again.
+    local reached = max(min(now, max(group.closed, group.tat)), stays and at or 0)
+    if row.let <= reached then row.let, row.hinted = reached + 1, true end
+    if stays or group.place == 'w' and group.at == at then return end
     move(group, 'w', at)
     notify(q, at)
 end
