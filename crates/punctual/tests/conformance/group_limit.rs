@@ -241,6 +241,8 @@ pub(crate) async fn a_clock_that_goes_back_closes_a_group_again(t: Fixture) {
     t.pass(1);
     add(&t, "a").await;
     t.clock.set(at(500));
+    let batch = t.reserve(0).await;
+    assert_eq!((batch.more, batch.next_due), (false, Some(millis(500))));
     add(&t, "-").await;
     let batch = t.reserve(1).await;
     assert_eq!((letters(&batch.jobs), batch.more), ("-".to_owned(), false));
