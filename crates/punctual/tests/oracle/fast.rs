@@ -52,18 +52,25 @@ type Row = (Vec<u8>, Vec<u8>);
 /// What a key holds: fields and values, or members and scores; sorted.
 type Held = BTreeMap<Vec<u8>, Vec<u8>>;
 
+/// A digest of what each key holds, without the prefix of the store, and the rows of its state.
+type Digests = (Vec<(String, String)>, Held);
+
 /// A store on a server, its handles, and what it holds there.
 struct Looked {
     url: String,
     connection: Connection,
     handles: Arc<Mutex<Vec<Weak<RedisStore>>>>,
+    /// The keys that it had at the last look, sorted.
+    known: Vec<String>,
 }
 
 impl Looked {
     fn new(server: &Server) -> Self {
         let url = server.root_url();
-        let connection = redis::Client::open(url.as_str()).unwrap().get_connection().unwrap();
-        Self { url, connection, handles: Arc::default() }
+        let mut connection = redis::Client::open(url.as_str()).unwrap().get_connection().unwrap();
+        // What the histories before left would be searched through at each step.
+        redis::cmd("FLUSHALL").exec(&mut connection).unwrap();
+        Self { url, connection, handles: Arc::default(), known: Vec::new() }
     }
 
     fn opener(&self, clock: &ManualClock, is_fast: bool) -> Opener {
@@ -98,6 +105,29 @@ impl Looked {
         Some(Timestamp::saturating_from_ms(watch))
     }
 
+    /// Digests of everything that the store holds. The server computes them, because what it would send takes longer than all the rest of
+    /// a history.
+    fn digests(&mut self) -> Digests {
+        let prefix = self.url.rsplit_once("prefix=").unwrap().1;
+        // This one has the identity of the store.
+        let state = format!("{prefix}:{{0}}:s");
+        loop {
+            let mut calls = redis::pipe();
+            calls.cmd("KEYS").arg(format!("{prefix}:*")).cmd("HGETALL").arg(&state);
+            calls.cmd("DEBUG").arg("DIGEST-VALUE").arg(&self.known);
+            let (mut found, mut rows, digests): (Vec<String>, Held, Vec<String>) =
+                calls.query(&mut self.connection).unwrap();
+            found.retain(|key| *key != state);
+            found.sort_unstable();
+            if found == self.known {
+                rows.remove(&b"identity"[..]);
+                let names = found.into_iter().map(|key| key[prefix.len()..].to_owned());
+                return (names.zip(digests).collect(), rows);
+            }
+            self.known = found;
+        }
+    }
+
     /// Everything that the store holds, by key without the prefix of the store.
     fn keys(&mut self) -> BTreeMap<Vec<u8>, Held> {
         let prefix = self.url.rsplit_once("prefix=").unwrap().1;
@@ -114,6 +144,9 @@ impl Looked {
 
 /// Returns the first difference between what two stores hold, once it lasts.
 fn other_keys(fast: &mut Looked, slow: &mut Looked) -> Option<String> {
+    if fast.digests() == slow.digests() {
+        return None;
+    }
     let begin = Instant::now();
     loop {
         let (one, other) = (fast.keys(), slow.keys());
@@ -200,7 +233,7 @@ fn compare(has_groups: bool) {
         let threads: Vec<_> = (0..2)
             .map(|_| {
                 scope.spawn(|| {
-                    let servers = [Server::start(&[]), Server::start(&[])];
+                    let servers = [(); 2].map(|()| Server::start(&["--enable-debug-command", "yes"]));
                     while let Some(&seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
                         if let Some(text) = run(&servers, seed, has_groups) {
                             next.store(seeds.len(), Ordering::Relaxed);
