@@ -334,7 +334,10 @@ pub(crate) async fn scores_have_bounds(t: Fixture) {
             let refused = t.store.tool(&ToolOp::Board(op)).await.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Invalid);
         }
-        assert_eq!(score(&t, window, add_of("a", -1)).await, Some(max - 1));
+        // What was refused left nothing.
+        for (by, is) in [(-1, max - 1), (1, max), (-1, max - 1)] {
+            assert_eq!(score(&t, window, add_of("a", by)).await, Some(is));
+        }
         t.pass(HOUR);
         let more = if window.is_some() { Some(max + max - 1) } else { Some(max) };
         assert_eq!(score(&t, window, add_of("a", if window.is_some() { max } else { 1 })).await, more);

@@ -74,6 +74,24 @@ async fn a_sum_that_comes_back_expires() {
     }
 }
 
+/// The same within a day, by the server's clock: sum and slot lose their keys, and get new ones.
+#[tokio::test]
+async fn a_sum_that_is_made_anew_expires() {
+    let server = Server::start(&[]);
+    let url = server.root_url();
+    let board = Client::new(open(&url).await).leaderboard("b").last(2, Bucket::Day);
+    for score in [5, -5, 5] {
+        board.add("a", score).await.unwrap();
+    }
+    // One of the slots has the day of today.
+    let left = ["", "\0", "\x000", "\x001"]
+        .map(|end| pttl(&server, &super::key(&url, &format!("board:b\0d2{end}"))));
+    assert!(
+        !left.contains(&FOR_EVER) && left.iter().filter(|left| FOR_EVER < **left).count() == 3,
+        "{left:?}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_four_callers_get_what_one_would() {
     let url = Server::shared().url();
