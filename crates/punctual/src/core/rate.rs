@@ -133,14 +133,19 @@ impl Rate {
         if next <= furthest {
             return Ok(next);
         }
-        let burst = self.steps(self.burst);
-        let ms = next.ms - burst.ms;
-        Err(if burst.part < next.part { ms + 1 } else { ms })
+        Err(self.reached(next))
     }
 
-    /// Returns the first millisecond, from now on, at which `cost` passes: when a queue opens.
-    pub(crate) fn opens_at(self, kept: Option<Tat>, now_ms: u64, cost: u32) -> u64 {
-        self.pass(kept, now_ms, cost).err().unwrap_or(now_ms)
+    /// Returns the first millisecond at which a call passes, which is a past one if it passes now.
+    pub(crate) fn opening(self, kept: Option<Tat>, now_ms: u64) -> u64 {
+        self.believed(kept, now_ms).map_or(0, |kept| self.reached(self.add(kept, self.steps(1))))
+    }
+
+    /// Returns the first millisecond at which a time is not further ahead than this rate allows.
+    const fn reached(self, next: Tat) -> u64 {
+        let burst = self.steps(self.burst);
+        let ms = next.ms.saturating_sub(burst.ms);
+        if burst.part < next.part { ms + 1 } else { ms }
     }
 }
 
@@ -221,7 +226,11 @@ mod tests {
         assert_eq!(rate.pass(Some(second), NOW, 1), Err(NOW + 334));
         assert_eq!(rate.pass(Some(second), NOW + 333, 1), Err(NOW + 334));
         assert_eq!(rate.pass(Some(second), NOW + 334, 1), Ok(tat(1_000, 0)));
-        assert_eq!(rate.opens_at(Some(second), NOW + 334, 2), NOW + 667);
+        assert_eq!(rate.pass(Some(second), NOW + 334, 2), Err(NOW + 667));
+        // It opens at the same instant, whenever it is asked.
+        for now in [NOW, NOW + 333, NOW + 334, NOW + 9_000] {
+            assert_eq!(rate.opening(Some(second), now), NOW + 334);
+        }
     }
 
     #[test]
@@ -278,11 +287,13 @@ mod tests {
             (1_200, 2, 800),
             (1_200, 3, 1_200),
         ] {
-            assert_eq!(rate.opens_at(Some(Tat::at(NOW + ahead)), NOW, cost), NOW + opens, "{ahead}, {cost}");
+            let at = rate.pass(Some(Tat::at(NOW + ahead)), NOW, cost).err();
+            assert_eq!(at, Some(NOW + opens).filter(|at| NOW < *at), "{ahead}, {cost}");
         }
-        assert_eq!(rate.opens_at(None, NOW, 3), NOW);
-        // Left by another rule.
-        assert_eq!(rate.opens_at(Some(Tat::at(NOW + 1_201)), NOW, 3), NOW);
+        let opening = |ahead| rate.opening(Some(Tat::at(NOW + ahead)), NOW);
+        assert_eq!([0, 800, 801, 1_200].map(opening), [NOW - 800, NOW, NOW + 1, NOW + 400]);
+        // There was no call, or another rule left it.
+        assert_eq!([rate.opening(None, NOW), opening(1_201)], [0, 0]);
     }
 
     #[test]

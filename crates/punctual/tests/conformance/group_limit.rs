@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use punctual::{
-    ErrorKind, JobId, State, When,
+    ErrorKind, JobId, NewJob, State, When,
     job::Status,
     limits::{GROUP_LIMITS_MAX, NAME_BYTES_MAX, REGROUP_MAX},
     store::{Action, GroupLimits, QueueOp, QueueSettings, Rate, Reserve, Settled, Settlement, Verdict},
@@ -251,6 +251,61 @@ pub(crate) async fn a_clock_that_goes_back_closes_a_group_again(t: Fixture) {
     assert_eq!(t.reserve(9).await.jobs.len(), 1);
 }
 
+/// S14, S15: a group whose rate has parts of a millisecond opens after these, also for a clock that goes back to just before.
+pub(crate) async fn a_clock_that_goes_back_by_a_millisecond_closes_a_group_again(t: Fixture) {
+    t.set(|settings| settings.group = starts(rate(3, 1_000, 1))).await;
+    add(&t, "aa").await;
+    assert_eq!(t.reserve(1).await.jobs.len(), 1);
+    t.clock.set(at(334));
+    add(&t, "a").await;
+    t.clock.set(at(333));
+    let batch = t.reserve(0).await;
+    assert_eq!((batch.more, batch.next_due), (false, Some(millis(1))));
+    t.clock.set(at(334));
+    assert_eq!(t.reserve(9).await.jobs.len(), 1);
+}
+
+/// S14, S16: what a limit of one group keeps changes no turn of others when the clock goes back.
+pub(crate) async fn a_limit_of_a_group_changes_no_turn_of_others(t: Fixture) {
+    t.set(|settings| settings.groups = groups([("z", starts(rate(1, 1_000, 1)))])).await;
+    t.clock.set(at(450));
+    add(&t, "z").await;
+    assert_eq!(letters(&t.reserve(1).await.jobs), "z");
+    add(&t, "z").await;
+    let due = |ms| move |job: &mut NewJob| job.run_at = When::At(at(ms));
+    let first = add_with(&t, "b", due(900)).await;
+    for (group, ms) in [("b", 1_400), ("a", 800), ("c", 850)] {
+        add_with(&t, group, due(ms)).await;
+    }
+    t.clock.set(at(1_000));
+    assert_eq!(letters(&t.reserve(1).await.jobs), "a");
+    t.clock.set(at(1_500));
+    add(&t, "z").await;
+    t.clock.set(at(1_200));
+    t.apply(first, CANCEL).await;
+    t.clock.set(at(1_500));
+    assert_eq!(letters(&t.reserve(1).await.jobs), "c");
+}
+
+/// S14, S15: a group that a clock which went back opens is found beside as many others as one call looks at.
+pub(crate) async fn a_group_that_a_clock_opens_is_found_among_many(t: Fixture) {
+    const HOURS: u64 = 3_600_000;
+    t.set(|settings| settings.groups = groups([("w", starts(rate(1, 1_000, 1)))])).await;
+    add(&t, "ww").await;
+    t.clock.set(at(2 * HOURS));
+    let want = |n| want_for_long(&t, n);
+    assert_eq!(t.reserve_by(&want(1)).await.jobs.len(), 1);
+    let job = |n: usize| t.job_with(|job| job.group = Some(format!("{}", n % REGROUP_MAX)));
+    t.enqueue_all(&(0..3 * REGROUP_MAX).map(job).collect::<Vec<_>>()).await;
+    let mut started = 0;
+    while started < REGROUP_MAX {
+        started += t.reserve_by(&want(REGROUP_MAX - started)).await.jobs.len();
+    }
+    t.clock.set(at(HOURS));
+    assert_eq!(t.reserve(0).await.next_due, Some(Duration::ZERO));
+    assert_eq!(letters(&t.reserve(9).await.jobs), "w");
+}
+
 // ── a run closes its group ──
 
 /// S10, S15: a run closes its group, and it alone, until it says so.
@@ -386,6 +441,25 @@ pub(crate) async fn a_later_job_hides_no_group_that_a_setting_opens(t: Fixture) 
     }
     while t.reserve_by(&want()).await.more {}
     assert_eq!(t.counts().await.running, 2 * GROUPS as u64);
+}
+
+/// S14, S15: a limit that goes is seen in all groups also by a clock that went back before.
+pub(crate) async fn a_clock_that_went_back_hides_no_group_that_a_setting_opens(t: Fixture) {
+    const GROUPS: usize = REGROUP_MAX + 20;
+    let limited = || (0..REGROUP_MAX).map(|n| (format!("a{n}"), concurrency(1))).collect();
+    t.set(|settings| (settings.group, settings.groups) = (concurrency(1), limited())).await;
+    let name = |n: usize| if n < REGROUP_MAX { format!("a{n}") } else { format!("b{n}") };
+    let jobs: Vec<_> =
+        (0..2 * GROUPS).map(|n| t.job_with(|job| job.group = Some(name(n % GROUPS)))).collect();
+    t.enqueue_all(&jobs).await;
+    t.pass(5);
+    while t.reserve_by(&want_for_long(&t, GROUPS)).await.more {}
+    assert_eq!(t.counts().await.running, GROUPS as u64);
+    t.clock.set(at(2_000));
+    t.set(|settings| settings.groups = limited()).await;
+    assert_eq!(t.reserve(0).await.next_due, Some(Duration::ZERO));
+    while t.reserve_by(&want_for_long(&t, GROUPS)).await.more {}
+    assert_eq!(t.counts().await.running, GROUPS as u64 + 20);
 }
 
 /// S15: a group that is full or closed when a limit goes is known to the next call, which says so before anything runs.

@@ -30,7 +30,7 @@ pub(crate) struct ActiveGroups {
     time: u64,
     /// The tag of the ungrouped jobs; `None` if none was due at the last check.
     ungrouped: Option<u64>,
-    /// When groups were last activated.
+    /// When groups were last activated, or the later instant since when a job keeps a group active.
     seen: Option<Timestamp>,
     groups: BTreeMap<GroupId, Group>,
 }
@@ -66,19 +66,21 @@ impl Class {
 impl Model {
     // ── limits ──
 
-    /// Returns when the next job of a group can start by its own limits; `None` if a running job must end first.
+    /// Returns since when or from when on a job of a group can start by its own limits; `None` if a running job must end first.
     fn group_opens(&self, queue: &str, group: &str, now: Timestamp) -> Option<Timestamp> {
         let limits = self.settings(queue).of_group(group);
         let running = self.jobs(queue, State::Running).filter(|job| job.group.as_deref() == Some(group));
         let is_full = limits.concurrency.is_some_and(|most| most as usize <= running.count());
         let known = self.active_groups.get(queue).and_then(|active| active.groups.get(&group_digest(group)));
         let limiter = known.map(|group| group.limiter).unwrap_or_default();
-        (!is_full).then(|| limiter.opens_in_time(limits.rate, now))
+        (!is_full).then(|| limiter.opening(limits.rate, now))
     }
 
     /// Returns whether a job's group holds its jobs back now.
     pub(crate) fn is_group_closed(&self, job: &JobRecord, now: Timestamp) -> bool {
-        job.group.as_ref().is_some_and(|group| self.group_opens(&job.queue, group, now) != Some(now))
+        job.group
+            .as_ref()
+            .is_some_and(|group| self.group_opens(&job.queue, group, now).is_none_or(|opens| now < opens))
     }
 
     /// Pauses a group at the request of a run.
@@ -111,10 +113,7 @@ impl Model {
                 *at = job.run_at.min(*at);
             }
         }
-        let at = |group: &str, first: Timestamp| {
-            let opens = self.group_opens(queue, group, now)?;
-            Some(if opens <= now { first } else { first.max(opens) })
-        };
+        let at = |group: &str, first: Timestamp| Some(first.max(self.group_opens(queue, group, now)?));
         first.into_iter().filter_map(|(group, first)| Some((at(group, first)?, group.clone()))).collect()
     }
 

@@ -23,10 +23,15 @@ pub(crate) struct Limiter {
 }
 
 impl Limiter {
-    /// Returns when its rate and its pause allow a start.
+    /// Returns the first instant at which its rate and its pause allow a start. If they do now, it is a past one.
+    pub(crate) fn opening(self, rate: Option<Rate>, now: Timestamp) -> Timestamp {
+        let by_rate = rate.map(|rate| Timestamp::saturating_from_ms(rate.opening(self.tat, now.as_ms())));
+        self.closed(now).into_iter().chain(by_rate).fold(Timestamp::saturating_from_ms(0), Timestamp::max)
+    }
+
+    /// Returns when its rate and its pause allow a start, from now on.
     pub(crate) fn opens_in_time(self, rate: Option<Rate>, now: Timestamp) -> Timestamp {
-        let by_rate = rate.map(|rate| Timestamp::saturating_from_ms(rate.opens_at(self.tat, now.as_ms(), 1)));
-        self.closed(now).into_iter().chain(by_rate).fold(now, Timestamp::max)
+        self.opening(rate, now).max(now)
     }
 
     /// Returns the end of the pause. One further ahead than possible was left by a clock that went back, and is

@@ -29,7 +29,9 @@ shard.now = now
 --   started: how many jobs this call reserved and has not written yet
 --   time, ungrouped, let: only if the queue ever had groups (S16). time: the tag of the group that was served last.
 --     ungrouped: the tag of the ungrouped jobs (0: none was due). let: when groups were last activated, one more than
---     its ms.
+--     its ms; later if a job that came since keeps a group active, or a group was found closed. Active groups have jobs
+--     that were due by then, beyond the first $REGROUP_MAX after a step of the clock. If the clock is behind it, all
+--     places are in doubt.
 local function queue(q)
     local row = shard.queues[q]
     if row then return row end

@@ -72,7 +72,8 @@ pub(crate) struct ActiveGroups {
     time: i64,
     /// The tag of the ungrouped jobs; 0 if none was due.
     ungrouped: i64,
-    /// When groups were last activated, or one was found held back.
+    /// When groups were last activated; later if a job that came since keeps a group active, or a group was found held
+    /// back.
     seen: i64,
     /// How often the limits of its groups changed; 0 if it never had groups.
     version: i64,
@@ -215,7 +216,8 @@ impl Tx<'_> {
         self.at(q).settings.of_group(group)
     }
 
-    /// Returns when the next job of a group can start by its own limits; `None` if a running job must end first.
+    /// Returns since when or from when on a job of a group can start by its own limits; `None` if a running job must end
+    /// first.
     fn group_opens(&mut self, q: Q, name: &str, gid: &Key, limiter: Limiter) -> Step<Option<Timestamp>> {
         let limits = self.limits(q, name);
         if let Some(most) = limits.concurrency
@@ -223,14 +225,20 @@ impl Tx<'_> {
         {
             return Ok(None);
         }
-        Ok(Some(limiter.opens_in_time(limits.rate, self.now)))
+        Ok(Some(limiter.opening(limits.rate, self.now)))
+    }
+
+    /// Returns whether a job of a group can start now by the group's own limits.
+    fn is_open_group(&mut self, q: Q, group: &Group) -> Step<bool> {
+        let opens = self.group_opens(q, &group.name, &group.gid, group.now.limiter)?;
+        Ok(opens.is_some_and(|opens| opens <= self.now))
     }
 
     /// Returns whether a job's group holds its jobs back now.
     pub(crate) fn is_group_closed(&mut self, q: Q, job: &Job) -> Step<bool> {
         let Some(name) = &job.opts.group else { return Ok(false) };
         let Some(group) = self.group(q, group_digest(name), Some(name))? else { return Ok(false) };
-        Ok(self.group_opens(q, name, &group.gid, group.now.limiter)? != Some(self.now))
+        Ok(!self.is_open_group(q, &group)?)
     }
 
     /// Pauses a group at the request of a run.
@@ -317,17 +325,22 @@ impl Tx<'_> {
             Some(first) => Some(match self.group_opens(q, &group.name, &group.gid, limiter)? {
                 None => (Place::Blocked, self.at(q).active.version),
                 Some(opens) => {
+                    let seen = self.now_ms().max(self.at(q).active.seen);
+                    if self.now < opens {
+                        // That it is closed follows from the clock, too. If the clock goes back, the group is checked
+                        // again.
+                        self.active_mut(q).seen = seen;
+                    }
+                    let at = first.max(ms(opens));
                     // A job that was due at the last activation counts as due until the next one, even if the clock
                     // goes back. So does one that came later and keeps its group active.
-                    let seen = self.now_ms().max(self.at(q).active.seen);
-                    let at = if opens <= self.now { first } else { first.max(ms(opens)) };
-                    let stays = is_in && at <= seen;
-                    // The place follows from a clock that has reached these times. If it goes back behind them, the
-                    // group is checked again.
-                    let reached = self.now_ms().min(limiter.last()).max(if stays { at } else { 0 });
-                    let active = self.active_mut(q);
-                    active.seen = active.seen.max(reached);
-                    if stays { (Place::Active, tag) } else { (Place::Coming, at) }
+                    if is_in && at <= seen {
+                        let active = self.active_mut(q);
+                        active.seen = active.seen.max(at);
+                        (Place::Active, tag)
+                    } else {
+                        (Place::Coming, at)
+                    }
                 }
             }),
         };
@@ -374,8 +387,14 @@ impl Tx<'_> {
         if std::mem::replace(&mut self.active_mut(q).seen, now) <= now {
             return Ok(());
         }
-        self.file_all(q, Place::Active)?;
-        self.file_all(q, Place::Coming)
+        // Both are read before one of them is moved, because they would not all fit in one place.
+        let active = self.groups(q, Place::Active, i64::MAX, REGROUP_MAX)?;
+        let coming = self.groups(q, Place::Coming, i64::MAX, REGROUP_MAX)?;
+        for mut group in active.into_iter().chain(coming) {
+            let is_in = group.place() == Place::Active;
+            self.file(q, &mut group, is_in)?;
+        }
+        Ok(())
     }
 
     /// Notes that the limits of a queue's groups changed. Later reserves file the groups beyond the first ones.
@@ -428,7 +447,7 @@ impl Tx<'_> {
             self.file(q, &mut group, false)?;
         }
         for mut group in self.groups(q, Place::Coming, self.now_ms(), n)? {
-            if self.group_opens(q, &group.name, &group.gid, group.now.limiter)? == Some(self.now) {
+            if self.is_open_group(q, &group)? {
                 // The filing says that its first job is due, so no check is needed.
                 let weight = self.limits(q, &group.name).weight();
                 let tag = self.at(q).active.come(weight);
@@ -446,7 +465,7 @@ impl Tx<'_> {
     pub(crate) fn first_active(&mut self, q: Q, stale: &mut usize) -> Step<Option<Group>> {
         while *stale < CANDIDATES_EXTRA {
             let Some(mut group) = self.groups(q, Place::Active, i64::MAX, 1)?.pop() else { return Ok(None) };
-            if self.group_opens(q, &group.name, &group.gid, group.now.limiter)? == Some(self.now) {
+            if self.is_open_group(q, &group)? {
                 return Ok(Some(group));
             }
             self.file(q, &mut group, true)?;
@@ -518,11 +537,13 @@ impl Tx<'_> {
         if !self.at(q).active.has_groups() {
             return Ok(None);
         }
+        // Blocked under earlier settings, it may not be under these.
+        let was_blocked = self.first_at(q, Place::Blocked)?.is_some_and(|at| at < version);
         if self.now_ms() < seen {
-            return self.first_coming_by_looking(q);
+            let first = self.first_coming_by_looking(q)?;
+            return Ok(first.into_iter().chain(was_blocked.then_some(self.now)).min());
         }
-        let blocked = self.first_at(q, Place::Blocked)?;
-        if self.first_at(q, Place::Active)?.is_some() || blocked.is_some_and(|at| at < version) {
+        if was_blocked || self.first_at(q, Place::Active)?.is_some() {
             return Ok(Some(self.now));
         }
         Ok(self.first_at(q, Place::Coming)?.map(instant))
@@ -536,8 +557,7 @@ impl Tx<'_> {
         for group in groups.into_iter().flatten() {
             let Some(due) = self.first_of(q, &group.gid)? else { continue };
             if let Some(opens) = self.group_opens(q, &group.name, &group.gid, group.now.limiter)? {
-                let at = if opens <= self.now { instant(due) } else { opens.max(instant(due)) };
-                first = first.into_iter().chain([at]).min();
+                first = first.into_iter().chain([opens.max(instant(due))]).min();
             }
         }
         Ok(first)

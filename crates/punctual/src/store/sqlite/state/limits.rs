@@ -41,11 +41,18 @@ impl Limiter {
         Some(instant(self.closed)).filter(|until| *until <= now.after(PAUSE_MAX))
     }
 
-    /// Returns when its rate and its pause allow a start.
+    /// Returns the first instant at which its rate and its pause allow a start. If they do now, it is a past one.
+    pub(crate) fn opening(self, rate: Option<Rate>, now: Timestamp) -> Timestamp {
+        let by_rate = rate.map(|rate| Timestamp::saturating_from_ms(rate.opening(self.tat(), now.as_ms())));
+        self.closed_until(now)
+            .into_iter()
+            .chain(by_rate)
+            .fold(Timestamp::saturating_from_ms(0), Timestamp::max)
+    }
+
+    /// Returns when its rate and its pause allow a start, from now on.
     pub(crate) fn opens_in_time(self, rate: Option<Rate>, now: Timestamp) -> Timestamp {
-        let by_rate =
-            rate.map(|rate| Timestamp::saturating_from_ms(rate.opens_at(self.tat(), now.as_ms(), 1)));
-        self.closed_until(now).into_iter().chain(by_rate).fold(now, Timestamp::max)
+        self.opening(rate, now).max(now)
     }
 
     /// Counts the start of a job.
@@ -65,14 +72,9 @@ impl Limiter {
         self.closed = 0;
     }
 
-    /// Returns the last instant at which its state differs from that of a new one.
-    pub(crate) fn last(self) -> i64 {
-        self.closed.max(self.tat)
-    }
-
     /// Returns until when its state differs from that of a new one, if so.
     pub(crate) fn remembers(self, now: Timestamp) -> Option<i64> {
-        let last = self.last();
+        let last = self.closed.max(self.tat);
         (0 < last && ms(now) <= last).then_some(last)
     }
 }

@@ -4,7 +4,7 @@
 -- For any other call it returns nil before its first write, and the rest of the script answers: the general path. Both leave the
 -- same keys, byte by byte, so a rule that changes there changes here.
 -- Flags of a queue and lengths of rows: see queue() and read_shard() in ../base.lua.
--- Cost: O(log N), 9 to 22 commands.
+-- Cost: O(log N), 9 to 19 commands.
 local function enqueue_one()
     if #ARGV ~= 13 or ARGV[4] ~= 'o' or ARGV[7] ~= '' then return end
     local call, pack, unp, char, byte = redis.call, struct.pack, struct.unpack, string.char, string.byte
@@ -60,11 +60,12 @@ local function enqueue_one()
         if group then
             if #group ~= 26 or string.sub(group, 9) ~= UNLIMITED then return end
             place, at = unp('>c1I7', group)
-            -- Earlier settings blocked it. Only its jobs say when the first one is due.
+            -- A blocked group has no time in its place, so only its jobs say when the first one is due.
             if place ~= 'r' and place ~= 'w' then return end
             old = q .. string.sub(group, 1, 8) .. gid
         end
-        -- Without limits, a group without a place has no job, a waiting one waits for its first job, and an active one has a due job.
+        -- Without limits, a group without a place has no job in the timeline, a waiting one waits for its first job, and an active one has
+        -- a due job, because `let` shows no step of the clock.
         moves = not (place == 'r' or place == 'w' and at <= run_at)
         if moves and now + $SPARE < spare then return end
         -- A later job of a group that stays is behind another one, unless both have the same time, or the queue is closed.

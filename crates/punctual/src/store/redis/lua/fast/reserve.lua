@@ -7,7 +7,7 @@
 -- For any other call it returns nil before its first write, and the rest of the script answers: the general path. Both leave the
 -- same keys, byte by byte, so a rule that changes there changes here.
 -- Flags of a queue and lengths of rows: see queue() and read_shard() in ../base.lua; of runs and records: ../state/codec.lua.
--- Cost: O(log N), 10 to 27 commands; with groups, up to 22 more.
+-- Cost: O(log N), 10 to 27 commands; with groups, up to 19 more.
 local function reserve_one(acks, from)
     if #ARGV ~= from + 9 then return end
     local call, pack, unp, sub, char, byte = redis.call, struct.pack, struct.unpack, string.sub, string.char, string.byte
@@ -150,7 +150,7 @@ local function reserve_one(acks, from)
             if turn and of[2] ~= sub(turn, 4, 11) .. UNLIMITED or newcomer and of[3] ~= sub(newcomer, 4, 11) .. UNLIMITED then return end
             local ended = acked_gid and of[1]
             if ended then
-                -- Without limits, the end of a run moves no group.
+                -- Without limits, the end of a run moves no group: an active one has a due job, because `let` shows no step of the clock.
                 local kind = sub(ended, 1, 1)
                 if sub(ended, 9) ~= UNLIMITED or kind ~= 'w' and kind ~= 'r' then return end
             end

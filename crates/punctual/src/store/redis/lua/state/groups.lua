@@ -32,11 +32,10 @@ local function put_groups()
     shard.groups = nil
 end
 shard.put_groups = put_groups
--- Returns when a group can start a job: NEVER if a running job must end first.
+-- Returns since when or from when on a group can start a job: NEVER if a running job must end first.
 local function group_opens(group)
     if 0 < group.concurrency and group.concurrency - 1 <= run_of_key(group.q .. group.gid) then return $NEVER end
-    local _, opens = room_in_time(group)
-    return opens
+    return opening(group)
 end
 local function is_open(group) return group_opens(group) <= now end
 -- Returns when the first waiting job of a group is due.
@@ -76,14 +75,16 @@ local function regroup(group)
         return move(group, is_kept and 'g' or '', is_kept and last + 1 or 0)
     end
     if opens == $NEVER then return move(group, 'b', row.version) end
-    local at = now < opens and max(first, opens) or first
+    -- That it is closed follows from the clock, too. If the clock goes back, the group is checked again.
+    if now < opens then row.let, row.hinted = max(row.let, now + 1), true end
+    local at = max(first, opens)
     -- A job that was due at the last activation counts as due until the next one, even if the clock goes back. So does one that came
     -- later and keeps its group active.
-    local stays = group.place == 'r' and at <= max(now, row.let - 1)
-    -- The place follows from a clock that has reached these times. If it goes back behind them, the group is checked again.
-    local reached = max(min(now, max(group.closed, group.tat)), stays and at or 0)
-    if row.let <= reached then row.let, row.hinted = reached + 1, true end
-    if stays or group.place == 'w' and group.at == at then return end
+    if group.place == 'r' and at <= max(now, row.let - 1) then
+        if row.let <= at then row.let, row.hinted = at + 1, true end
+        return
+    end
+    if group.place == 'w' and group.at == at then return end
     move(group, 'w', at)
     notify(q, at)
 end
@@ -96,6 +97,16 @@ local function groups_in(q, place, till, limit)
     return call('ZRANGEBYLEX', $GROUPS_BY_PLACE, '[' .. q .. place, '(' .. q .. to, 'LIMIT', 0, limit)
 end
 local function group_in(q, member) return group_of(q, sub(member, 12)) end
+-- Returns the groups whose places depend on the clock, up to a bound of each place. All are read before one of them is moved.
+local function groups_by_time(q)
+    local groups = {}
+    for place in string.gmatch('rw', '.') do
+        for _, member in ipairs(groups_in(q, place, $NEVER, $REGROUP_MAX)) do groups[#groups + 1] = group_in(q, member) end
+    end
+    return groups
+end
+-- Returns whether some group is blocked under earlier settings, and may not be under these.
+local function was_blocked(q) return groups_in(q, 'b', queue(q).version - 1, 1)[1] ~= nil end
 -- Activates groups whose first job is due and can start. Checks again some groups that are blocked under earlier
 -- settings, and some whose state can be forgotten.
 local function let_in(q, most)
@@ -104,9 +115,7 @@ local function let_in(q, most)
     row.let, row.hinted = now + 1, true
     if now + 1 < before then
         -- The clock went back: jobs of active groups may not be due any more, and pauses may be void.
-        for place in string.gmatch('rw', '.') do
-            for _, member in ipairs(groups_in(q, place, $NEVER, $REGROUP_MAX)) do regroup(group_in(q, member)) end
-        end
+        for _, group in ipairs(groups_by_time(q)) do regroup(group) end
     end
     for _, member in ipairs(groups_in(q, 'b', row.version - 1, $GROUPS_EXTRA)) do regroup(group_in(q, member)) end
     for _, member in ipairs(groups_in(q, 'g', now, most)) do regroup(group_in(q, member)) end
@@ -126,7 +135,7 @@ local function first_active(q)
     return member and group_in(q, member)
 end
 -- Deactivates a group that has jobs which can start, until it is activated again.
-local function leave_active(group) move(group, 'w', first_of_group(group)) end
+local function leave_active(group) move(group, 'w', max(first_of_group(group), group_opens(group))) end
 -- Charges the start of a job to its group, or to the ungrouped jobs.
 local function charge(group)
     local row = queue(group.q)
@@ -143,17 +152,14 @@ local function first_group(q)
     if now + 1 < queue(q).let then
         -- The clock went back: the places of groups may be wrong.
         local first = $NEVER
-        for place in string.gmatch('rw', '.') do
-            for _, member in ipairs(groups_in(q, place, $NEVER, $REGROUP_MAX)) do
-                local group = group_in(q, member)
-                local due, opens = first_of_group(group), group_opens(group)
-                first = min(first, now < opens and max(due, opens) or due)
-            end
+        for _, group in ipairs(groups_by_time(q)) do
+            local due, opens = first_of_group(group), group_opens(group)
+            first = min(first, max(due, opens))
         end
-        return first
+        return was_blocked(q) and min(first, now) or first
     end
     local first = call('ZRANGEBYLEX', $GROUPS_BY_PLACE, '[' .. q .. 'r', '(' .. q .. 'x', 'LIMIT', 0, 1)[1]
-    local is_ready = first and sub(first, 4, 4) == 'r' or groups_in(q, 'b', queue(q).version - 1, 1)[1]
+    local is_ready = first and sub(first, 4, 4) == 'r' or was_blocked(q)
     return is_ready and now or first and unp('>I7', first, 5) or $NEVER
 end
 -- Handles new settings: the limits of groups may have changed. Groups beyond these follow later.

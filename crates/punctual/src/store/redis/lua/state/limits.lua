@@ -7,6 +7,14 @@ local function ahead(row)
     local parts = (row.tat - now) * row.rate + min(row.part, row.rate - 1)
     return 0 < parts and parts <= row.burst * row.period and parts or 0
 end
+-- Returns the first instant at which a rate and a pause let a job start. If they do now, it is a past one.
+local function opening(of)
+    local opens, part = of.closed <= now + $PAUSE_MAX and of.closed or 0, min(of.part, of.rate - 1)
+    if 0 < of.rate and (of.tat - now) * of.rate + part <= of.burst * of.period then
+        opens = max(opens, of.tat + math.ceil((part - (of.burst - 1) * of.period) / of.rate))
+    end
+    return opens
+end
 -- Returns how many jobs a rate and a pause let start now, and when the next one can.
 local function room_in_time(of)
     local most, opens = $NEVER, now
