@@ -241,8 +241,8 @@ impl Callgrind {
             "--dump-before=echoCommand",
         ]);
         command.arg(format!("--callgrind-out-file={}", at("out")));
-        // Its own upkeep, ten times a second, is the only thing that is not the work of a call.
-        command.args(["redis-server", "--port", "0", "--save", "", "--appendonly", "no", "--hz", "10"]);
+        // Its own upkeep, once a second, is the only thing that is not the work of a call.
+        command.args(["redis-server", "--port", "0", "--save", "", "--appendonly", "no", "--hz", "1"]);
         command.args(["--unixsocket", &at("s"), "--dir", &at(""), "--logfile", &at("log")]);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().context("could not start a shell")?;
