@@ -501,7 +501,6 @@ conformance!(
         a_lost_lease_closes_no_group,
         limits_of_groups_are_live,
         a_later_job_hides_no_group_that_a_setting_opens,
-        a_clock_that_went_back_hides_no_group_that_a_setting_opens,
         a_group_that_a_setting_opens_is_due,
         limits_of_groups_are_told,
         limits_of_groups_are_checked,

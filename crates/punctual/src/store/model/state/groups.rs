@@ -68,12 +68,33 @@ impl Model {
 
     /// Returns since when or from when on a job of a group can start by its own limits; `None` if a running job must end first.
     fn group_opens(&self, queue: &str, group: &str, now: Timestamp) -> Option<Timestamp> {
+        self.group_opens_beside(self.running_by_group(queue).get(group).copied(), queue, group, now)
+    }
+
+    /// Returns the same, given how many of its jobs are running.
+    fn group_opens_beside(
+        &self,
+        running: Option<usize>,
+        queue: &str,
+        group: &str,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
         let limits = self.settings(queue).of_group(group);
-        let running = self.jobs(queue, State::Running).filter(|job| job.group.as_deref() == Some(group));
-        let is_full = limits.concurrency.is_some_and(|most| most as usize <= running.count());
+        let is_full = limits.concurrency.is_some_and(|most| most as usize <= running.unwrap_or(0));
         let known = self.active_groups.get(queue).and_then(|active| active.groups.get(&group_digest(group)));
         let limiter = known.map(|group| group.limiter).unwrap_or_default();
         (!is_full).then(|| limiter.opening(limits.rate, now))
+    }
+
+    /// Returns how many jobs of each group are running.
+    fn running_by_group<'a>(&'a self, queue: &'a str) -> BTreeMap<&'a str, usize> {
+        let mut running = BTreeMap::new();
+        for job in self.jobs(queue, State::Running) {
+            if let Some(group) = &job.group {
+                *running.entry(&**group).or_insert(0) += 1;
+            }
+        }
+        running
     }
 
     /// Returns whether a job's group holds its jobs back now.
@@ -113,7 +134,11 @@ impl Model {
                 *at = job.run_at.min(*at);
             }
         }
-        let at = |group: &str, first: Timestamp| Some(first.max(self.group_opens(queue, group, now)?));
+        let running = self.running_by_group(queue);
+        let at = |group: &str, first: Timestamp| {
+            let running = running.get(group).copied();
+            Some(first.max(self.group_opens_beside(running, queue, group, now)?))
+        };
         first.into_iter().filter_map(|(group, first)| Some((at(group, first)?, group.clone()))).collect()
     }
 
