@@ -120,3 +120,19 @@ async fn sixty_four_callers_get_what_one_would() {
     assert!(sums[0] == 500 && (500..510).contains(&sums[1]), "{sums:?}");
     assert_eq!(clients[0].leaderboard("b").standing("cats").await.unwrap().unwrap().score, 64 * 20);
 }
+
+/// An add to a board that another program overwrote fails before it writes anything.
+#[tokio::test]
+async fn an_add_to_a_torn_board_changes_nothing() {
+    let server = Server::start(&[]);
+    let url = server.root_url();
+    let board = Client::new(open(&url).await).leaderboard("b").last(2, Bucket::Day);
+    board.add("a", 1).await.unwrap();
+    let mut console = Console::open(&server.socket()).unwrap();
+    let key = |end: &str| super::key(&url, &format!("board:b\0d2{end}"));
+    console.say(&["SET", &key(""), "torn"]).unwrap();
+    board.add("a", 1).await.unwrap_err();
+    // One of the slots has the day of today.
+    let [first, second] = ["\x000", "\x001"].map(|end| console.say(&["ZSCORE", &key(end), "a"]).unwrap());
+    assert!([&first, &second].iter().any(|said| said.trim().ends_with('1')), "{first:?} {second:?}");
+}

@@ -66,7 +66,8 @@ impl Class {
 impl Model {
     // ── limits ──
 
-    /// Returns since when or from when on a job of a group can start by its own limits; `None` if a running job must end first.
+    /// Returns the instant from which a job of a group can start by the group's own limits. If it can now, it is a past
+    /// one. `None` if a running job must end first.
     fn group_opens(&self, queue: &str, group: &str, now: Timestamp) -> Option<Timestamp> {
         self.group_opens_beside(self.running_by_group(queue).get(group).copied(), queue, group, now)
     }

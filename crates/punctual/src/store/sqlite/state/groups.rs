@@ -216,8 +216,8 @@ impl Tx<'_> {
         self.at(q).settings.of_group(group)
     }
 
-    /// Returns since when or from when on a job of a group can start by its own limits; `None` if a running job must end
-    /// first.
+    /// Returns the instant from which a job of a group can start by the group's own limits. If it can now, it is a past
+    /// one. `None` if a running job must end first.
     fn group_opens(&mut self, q: Q, name: &str, gid: &Key, limiter: Limiter) -> Step<Option<Timestamp>> {
         let limits = self.limits(q, name);
         if let Some(most) = limits.concurrency

@@ -32,7 +32,7 @@ local function put_groups()
     shard.groups = nil
 end
 shard.put_groups = put_groups
--- Returns since when or from when on a group can start a job: NEVER if a running job must end first.
+-- Returns the instant from which a group can start a job. If it can now, it is a past one. NEVER if a running job must end first.
 local function group_opens(group)
     if 0 < group.concurrency and group.concurrency - 1 <= run_of_key(group.q .. group.gid) then return $NEVER end
     return opening(group)

@@ -120,8 +120,9 @@ if what == 'remove' then
     return {'score', sum and text(sum) or nil}
 end
 local slot = has_window and slot_of(current)
--- Most adds: two steps, whose answers say what else is to do. Below 2^53, a step back gives what was there.
-if what == 'add' and only_slot and max(n, 0 - n) <= bucket_max then
+-- Most adds: two steps, whose answers say what else is to do. Nobody has to leave, because there is room for one more. The look at the size
+-- also fails before the first write if the board is no sorted set.
+if what == 'add' and only_slot and max(n, 0 - n) <= bucket_max and call('ZCARD', BOARD) < members_max then
     -- No member of the board or the slot has 0.
     local function step(key, by)
         local score = tonumber(call('ZADD', key, 'INCR', text(by), member))
@@ -130,20 +131,14 @@ if what == 'add' and only_slot and max(n, 0 - n) <= bucket_max then
     end
     local part = step(slot, n)
     if part < 0 - bucket_max or bucket_max < part then
+        -- Below 2^53, this gives what was there.
         step(slot, 0 - n)
         return {'range', text(part)}
     end
     local sum = 0 - step(BOARD, 0 - n)
-    -- Who is removed leaves all slots.
-    local is_wide = members_max < call('ZCARD', BOARD)
-    if is_wide then
-        step(slot, 0 - n)
-        step(BOARD, n)
-    end
-    -- Who has what was added, and nothing else, may be the first of its key. A step back may have made the key anew.
+    -- A member that has what was added, and nothing else, may be the first of its key.
     if sum == n or 1 < stays then renew() end
-    if part == n or is_wide or 1 < stays then call('PEXPIRE', slot, lasting((current + 2 * buckets) * length)) end
-    if is_wide then return {'wide'} end
+    if part == n or 1 < stays then call('PEXPIRE', slot, lasting((current + 2 * buckets) * length)) end
     return {'score', sum ~= 0 and text(sum) or nil}
 end
 local is_new = held and tonumber(held[current % buckets + 1] or nil) ~= current
@@ -176,6 +171,7 @@ if has_window then
     end
     if newest ~= current then call('HSET', META, 'newest', text(current)) end
 end
+-- Who is removed leaves all slots.
 if only_slot and members_max < call('ZCARD', BOARD) + more then return {'wide'} end
 local is_first = false
 for i = 1, #whom do
