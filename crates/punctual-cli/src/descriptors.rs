@@ -1,6 +1,6 @@
 //! Descriptors of the process: each connection needs one.
 
-/// Lets the process have as many descriptors as it may. The usual limit of 1,024 is far below the connections that a server or a
+/// Lets the process have as many descriptors as it may. The usual limit of 1,024 is far below what a server, many children or a
 /// forwarder has.
 pub(crate) fn raise() {
     #[cfg(unix)]

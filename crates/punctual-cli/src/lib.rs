@@ -9,7 +9,7 @@ mod absent;
 mod args;
 mod commands;
 mod config;
-#[cfg(any(feature = "forward", feature = "serve"))]
+#[cfg(any(unix, feature = "forward", feature = "serve"))]
 mod descriptors;
 mod errors;
 #[cfg(unix)]

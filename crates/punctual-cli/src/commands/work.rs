@@ -1,12 +1,18 @@
 //! `punctual work --exec CMD`: a worker that runs a command for each job.
 //!
 //! The command reads the payload from stdin and the other fields of the job from its environment. Nothing of a job is ever part
-//! of the command line.
+//! of the command line. With `--keep`, the command stays, and runs one job after the other.
 
 #[cfg(unix)]
 mod capture;
 #[cfg(unix)]
+mod child;
+#[cfg(unix)]
+mod children;
+#[cfg(unix)]
 mod command;
+#[cfg(unix)]
+mod frame;
 #[cfg(unix)]
 pub(crate) mod process;
 #[cfg(unix)]
@@ -15,7 +21,7 @@ pub(crate) mod supervisor;
 use std::{convert::Infallible, io::Write as _, str::FromStr, time::Duration};
 
 use punctual::{
-    Ctx, JobRecord, Worker,
+    Ctx, JobRecord, Outcome, Worker,
     job::parse_duration,
     worker::{LiveReport, Shutdown, WorkReport},
 };
@@ -23,7 +29,11 @@ use serde::Serialize;
 use tokio::time::timeout;
 
 #[cfg(unix)]
-use self::process::{How, Runner};
+use self::{
+    child::Manner,
+    children::Children,
+    process::{How, Runner},
+};
 use super::{Session, health::HealthArgs};
 use crate::{
     errors::{Failure, Result},
@@ -37,6 +47,10 @@ use crate::{
 const GONE_MAX: Duration = Duration::from_hours(24);
 /// How long a worker that ends waits for commands after SIGKILL.
 const KILLED_MAX: Duration = Duration::from_secs(10);
+/// The jobs that run at once, each in a process of its own.
+const SLOTS: usize = 8;
+/// The most children.
+const KEEP_MAX: i64 = 1_000;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -52,18 +66,29 @@ A timeout, a cancel or a lost lease ends the command and everything that it star
 settled after all of these processes are gone. If the worker is killed, its commands are killed, too. Processes that a \
 command leaves behind when it exits by itself are not touched.
 
+With --keep, N children of the command stay, and each runs one job after the other. A child reads jobs and writes \
+verdicts on a socket, its stdin, as docs/pipe-workers.md describes; clients/ has libraries for it. A child that ends is \
+started again. The job that it had is retried, with the exit status as its error.
+
 SIGTERM, SIGHUP and SIGINT stop the worker. It starts no more jobs, and running commands may finish within --grace. After \
 that time, or at a second signal, they are ended. Their jobs are released, and no attempt is counted.
 
 Examples:
   punctual work --exec ./deliver -q mail
   punctual work --exec 'jq .to' --result --log
+  punctual work --exec 'python3 worker.py' --keep 4 -q mail
   punctual work --exec ./run --weighted -q mail=3 -q bulk=1 --slots 32 --queue-slots bulk=4")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Work {
     /// Command that `sh -c` runs for each job.
     #[arg(long, value_name = "CMD")]
     exec: String,
+    /// Keep N children of the command, each of which runs one job after the other (default: one process for each job).
+    #[arg(long, value_name = "N", conflicts_with_all = ["result", "log"], value_parser = clap::value_parser!(u16).range(1..=KEEP_MAX))]
+    keep: Option<u16>,
+    /// End a child after so many jobs, and start another one (default: no limit).
+    #[arg(long, value_name = "N", requires = "keep", value_parser = clap::value_parser!(u64).range(1..))]
+    jobs_per_child: Option<u64>,
     /// Queue to serve, or NAME=WEIGHT with --weighted; may be repeated (default: default).
     #[arg(short, long = "queue", value_name = "QUEUE")]
     queues: Vec<String>,
@@ -73,9 +98,9 @@ pub(crate) struct Work {
     /// Serve a later queue only with slots that the earlier queues leave free (the default).
     #[arg(long, conflicts_with = "weighted")]
     strict: bool,
-    /// Number of jobs that run at once in this process (default: 8).
-    #[arg(long, default_value_t = 8, hide_default_value = true, value_name = "N")]
-    slots: usize,
+    /// Number of jobs that run at once in this process (default: 8, or that of --keep).
+    #[arg(long, value_name = "N")]
+    slots: Option<usize>,
     /// Number of jobs of one queue that run at once in this process, as mail=5; may be repeated (default: --slots).
     #[arg(long, value_name = "QUEUE=N", value_parser = queue_slots)]
     queue_slots: Vec<(String, usize)>,
@@ -114,6 +139,25 @@ pub(crate) async fn run(_: &mut Session, _: &Work) -> Result {
 
 #[cfg(unix)]
 pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
+    if let Some(n) = args.keep.map(usize::from) {
+        let manner = Manner {
+            command: args.exec.as_str().into(),
+            kill_after: args.kill_after,
+            pass_store: args.pass_store,
+            worker: args.name.as_deref().map(Into::into),
+            client: session.client.clone(),
+        };
+        crate::descriptors::raise();
+        let shutdown = Shutdown::default();
+        let children = Children::start(manner, n, args.jobs_per_child, shutdown.graceful.clone());
+        let run = {
+            let children = children.clone();
+            move |job: JobRecord, ctx: Ctx<()>| children.clone().run(job, ctx)
+        };
+        let served = serve(session, args, n, run, shutdown, || children.give_back()).await;
+        children.stop().await;
+        return served;
+    }
     let runner = Runner::new(How {
         command: args.exec.as_str().into(),
         snooze: args.snooze,
@@ -126,13 +170,26 @@ pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
         let runner = runner.clone();
         move |job: JobRecord, ctx: Ctx<()>| runner.clone().run(job, ctx)
     };
+    serve(session, args, SLOTS, run, Shutdown::default(), || runner.give_back()).await
+}
+
+/// Serves the queues until the worker is stopped. `give_back` ends what runs.
+#[cfg(unix)]
+async fn serve<R: Future<Output = Outcome> + Send + 'static, G: Future<Output = ()>>(
+    session: &mut Session,
+    args: &Work,
+    slots: usize,
+    run: impl Fn(JobRecord, Ctx<()>) -> R + Send + Sync + 'static,
+    shutdown: Shutdown,
+    give_back: impl FnOnce() -> G,
+) -> Result {
     let health = args.health.health();
     let _reporting = health.start().await?;
     let listening = args.health.listen(&mut session.client, &health)?;
     super::health::say(session, listening.as_ref());
     // The runner keeps these times itself, and is not dropped before its commands are gone.
     let mut worker = Worker::new(&session.client)
-        .slots(args.slots)
+        .slots(args.slots.unwrap_or(slots))
         .shutdown_grace(GONE_MAX)
         .cancel_grace(GONE_MAX)
         .timeout_grace(GONE_MAX)
@@ -159,10 +216,10 @@ pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
     for (queue, slots) in &args.queue_slots {
         worker = worker.queue_slots(queue, *slots);
     }
-    let (shutdown, requests, live) = (Shutdown::default(), Requests::listen()?, worker.live());
+    let (requests, live) = (Requests::listen()?, worker.live());
     let report = tokio::select! {
         report = worker.run_until(shutdown.clone()) => report?,
-        never = end(requests, &live, &shutdown, &runner, args) => match never {},
+        never = end(requests, &live, &shutdown, give_back(), args) => match never {},
     };
     if session.format.is_json() {
         json(&mut session.out, &Report::from(&report))?;
@@ -180,7 +237,7 @@ async fn end(
     mut requests: Requests,
     live: &LiveReport,
     shutdown: &Shutdown,
-    runner: &Runner,
+    give_back: impl Future<Output = ()>,
     args: &Work,
 ) -> Infallible {
     tokio::select! {
@@ -192,7 +249,7 @@ async fn end(
         _ = requests.next() => {}
         () = tokio::time::sleep(args.grace) => {}
     }
-    if timeout(args.kill_after + KILLED_MAX, runner.give_back()).await.is_err() {
+    if timeout(2 * args.kill_after + KILLED_MAX, give_back).await.is_err() {
         tracing::error!("a killed command has not ended; its job is released anyway");
     }
     shutdown.now.cancel();

@@ -24,6 +24,8 @@ mod import;
 #[cfg(target_os = "linux")]
 mod instructions;
 #[cfg(target_os = "linux")]
+mod keep;
+#[cfg(target_os = "linux")]
 mod leave;
 #[cfg(unix)]
 mod listen;

@@ -135,6 +135,11 @@ impl Tail {
         }
     }
 
+    /// Forgets what was written until now.
+    pub(super) fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     fn keep(&self, more: &[u8]) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.extend_from_slice(more);

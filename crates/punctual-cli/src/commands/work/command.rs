@@ -14,7 +14,7 @@ use tokio::{
     process::{Child, ChildStderr, ChildStdout, Command},
 };
 
-use super::supervisor::{END, ENDED, FAILED, NAME, STARTED};
+use super::supervisor::{END, ENDED, FAILED, NAME, NAME_OF_CHILD, STARTED};
 
 /// How often it is looked whether a group is gone whose supervisor was killed.
 const GONE_EVERY: Duration = Duration::from_millis(20);
@@ -31,8 +31,8 @@ pub(super) struct Running {
 
 impl Running {
     /// Starts `command` under a supervisor: this adds what is needed to a command line that is otherwise complete. Its stdin
-    /// will be `payload`. Dropped before it is done, nothing was started.
-    pub(super) async fn start(mut command: Command, payload: &[u8]) -> io::Result<Self> {
+    /// will be `payload`, or what its stdout is. Dropped before it is done, nothing was started.
+    pub(super) async fn start(mut command: Command, payload: Option<&[u8]>) -> io::Result<Self> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         // A group of its own: Ctrl-C reaches the worker only.
@@ -42,17 +42,28 @@ impl Running {
         drop(command);
         let mut running = Self { supervisor, socket: UnixStream::from_std(ours)?, said: Vec::new() };
         // A supervisor that could not start a thing says why below.
-        let _ = running.socket.write_u64(payload.len() as u64).await;
-        let _ = running.socket.write_all(payload).await;
+        if let Some(payload) = payload {
+            let _ = running.socket.write_u64(payload.len() as u64).await;
+            let _ = running.socket.write_all(payload).await;
+        }
         Ok(running)
     }
 
-    /// A command line that a supervisor runs.
+    /// A command line that a supervisor runs, with a payload as its stdin.
     pub(super) fn command(words: &[&str], kill_after: Duration) -> io::Result<Command> {
+        Self::supervised(NAME, words, kill_after)
+    }
+
+    /// A command line that a supervisor runs as a child that stays: its stdout is its stdin as well.
+    pub(super) fn child(words: &[&str], kill_after: Duration) -> io::Result<Command> {
+        Self::supervised(NAME_OF_CHILD, words, kill_after)
+    }
+
+    fn supervised(name: &str, words: &[&str], kill_after: Duration) -> io::Result<Command> {
         // What runs here, even if its file was replaced.
         let own = if cfg!(target_os = "linux") { "/proc/self/exe".into() } else { std::env::current_exe()? };
         let mut command = Command::new(own);
-        command.arg0("punctual").arg(NAME).arg(kill_after.as_millis().to_string()).args(words);
+        command.arg0("punctual").arg(name).arg(kill_after.as_millis().to_string()).args(words);
         Ok(command)
     }
 

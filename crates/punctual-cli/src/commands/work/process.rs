@@ -91,7 +91,7 @@ impl Runner {
         let timeout = tokio::time::sleep(job.timeout);
         tokio::pin!(timeout);
         let started = match self.command(job, ctx) {
-            Ok(command) => Running::start(command, &job.payload.bytes).await,
+            Ok(command) => Running::start(command, Some(&job.payload.bytes)).await,
             Err(e) => Err(e),
         };
         let mut run = match started {
@@ -177,7 +177,7 @@ impl Runner {
 }
 
 /// Comes back when the job's cancel was asked for, or its lease was lost. A worker that ends lets its commands finish.
-async fn stopped(ctx: &Ctx<()>) {
+pub(super) async fn stopped(ctx: &Ctx<()>) {
     ctx.cancel_token().cancelled().await;
     if ctx.stop_reason() == Some(Stop::Shutdown) {
         std::future::pending::<()>().await;

@@ -10,6 +10,9 @@
 //! ```
 //!
 //! The two talk over a socket, which is this process's stdin. stdout and stderr are the command's own. It knows no store.
+//!
+//! For a child that stays there is no payload. This process's stdout is a socket, which is the child's stdin, for both directions. The
+//! child's stdout is its stderr, so that nothing that it prints gets between frames. All that it started ends with it.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -33,6 +36,8 @@ use crate::{
 
 /// The first word of its command line. Behind it: the milliseconds between SIGTERM and SIGKILL, then the command.
 pub(super) const NAME: &str = "supervise-command";
+/// The same for a child that stays.
+pub(super) const NAME_OF_CHILD: &str = "supervise-child";
 /// Asks it to end the command.
 pub(super) const END: u8 = b'e';
 /// Beginnings of its lines.
@@ -42,7 +47,9 @@ pub(super) const FAILED: &str = "failed ";
 
 /// Runs it if that is what the command line says.
 pub(crate) fn run_if_asked(mut words: impl Iterator<Item = OsString>) -> Option<ExitCode> {
-    if words.nth(1)? != NAME {
+    let name = words.nth(1)?;
+    let stays = name == NAME_OF_CHILD;
+    if !stays && name != NAME {
         return None;
     }
     let run = || -> io::Result<()> {
@@ -50,25 +57,32 @@ pub(crate) fn run_if_asked(mut words: impl Iterator<Item = OsString>) -> Option<
         let kill_after = Duration::from_millis(millis.ok_or(io::ErrorKind::InvalidInput)?);
         let command: Vec<OsString> = words.collect();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(supervise(&command, kill_after))
+        runtime.block_on(supervise(&command, kill_after, stays))
     };
     // Only the worker could read an error, and without it there is no reader.
     Some(if run().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn supervise(words: &[OsString], kill_after: Duration) -> io::Result<()> {
+async fn supervise(words: &[OsString], kill_after: Duration, stays: bool) -> io::Result<()> {
     // A signal to all processes of a service is for the worker, which decides about its commands.
     let _ignored = Requests::listen()?;
     let socket = std::os::unix::net::UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     socket.set_nonblocking(true)?;
     let mut worker = UnixStream::from_std(socket)?;
-    let payload = read_payload(&mut worker).await?;
-    let started = file_of(&payload).and_then(|stdin| {
+    let stdin = if stays {
+        io::stdout().as_fd().try_clone_to_owned().map(Stdio::from)
+    } else {
+        let payload = read_payload(&mut worker).await?;
+        file_of(&payload).map(Stdio::from)
+    };
+    let started = stdin.and_then(|stdin| {
         let mut command = Command::new(words.first().map_or(OsStr::new(""), OsString::as_os_str));
-        command.args(words.get(1..).unwrap_or_default()).stdin(Stdio::from(stdin));
+        command.args(words.get(1..).unwrap_or_default()).stdin(stdin);
+        if stays {
+            command.stdout(Stdio::from(io::stderr().as_fd().try_clone_to_owned()?));
+        }
         Family::start(&mut command, true)
     });
-    drop(payload);
     let mut family = match started {
         Ok(family) => family,
         Err(e) => return worker.write_all(format!("{FAILED}{e}\n").as_bytes()).await,
@@ -84,7 +98,10 @@ async fn supervise(words: &[OsString], kill_after: Duration) -> io::Result<()> {
     let status = tokio::select! {
         biased;
         status = family.exited() => {
-            // Processes that a command leaves when it exits by itself are not touched.
+            // Processes that a command leaves when it exits by itself are not touched. A job of a child may not go on without it.
+            if stays {
+                family.end(Members::All, kill_after).await;
+            }
             family.let_go();
             status
         }

@@ -1,0 +1,326 @@
+//! The children of a worker that stay: each is started again when it ends, and runs jobs until then.
+//!
+//! ```text
+//! job ──► a free slot of a child ──► run ──verdict─────────────────────────────────► slot is free
+//!                                     │──timeout, cancel asked, or lease lost──► asked to end the run
+//!                                     └──the worker's grace is over────────────► asked to end the run
+//! asked ──verdict──► slot is free
+//!    └──no verdict within --kill-after──► SIGTERM, SIGKILL ──all gone──► verdict, or given back
+//! ```
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use punctual::{Backoff, Ctx, JobRecord, Outcome, worker::Stop};
+use tokio::{
+    sync::Notify,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    child::{Child, Gone, Manner, Opened},
+    frame::Why,
+};
+
+/// Pauses before a child is started again that ended without having run a job.
+const RESTART_FIRST: Duration = Duration::from_millis(200);
+const RESTART_MAX: Duration = Duration::from_secs(30);
+/// The pause of a job that no child could run.
+const UNSTARTED_PAUSE: Duration = Duration::from_secs(1);
+
+/// Runs each job in one of several children.
+#[derive(Clone)]
+pub(super) struct Children(Arc<Shared>);
+
+struct Shared {
+    manner: Manner,
+    /// A child is ended after so many jobs, and another one started.
+    jobs_max: Option<u64>,
+    /// Children that take jobs.
+    ready: Mutex<Vec<Place>>,
+    /// Notified once for each slot that is free again.
+    freed: Notify,
+    /// Fired when no more jobs start.
+    stopping: CancellationToken,
+    /// Fired when all runs have to end and their jobs are given back.
+    giving_back: CancellationToken,
+    /// Fired when the children have to end.
+    ending: CancellationToken,
+    /// Jobs that children may still run.
+    running: TaskTracker,
+    /// A task for each child, which starts it again.
+    keepers: TaskTracker,
+}
+
+/// A child that takes jobs, and its slots.
+struct Place {
+    child: Arc<Child>,
+    /// How many of its slots are used.
+    used: usize,
+    /// Fired when it has had its jobs and the last of them has ended.
+    used_up: CancellationToken,
+}
+
+impl Children {
+    /// Starts `n` children. `stopping` is fired when the worker reserves no more.
+    pub(super) fn start(
+        manner: Manner,
+        n: usize,
+        jobs_max: Option<u64>,
+        stopping: CancellationToken,
+    ) -> Self {
+        let children = Self(Arc::new(Shared {
+            manner,
+            jobs_max,
+            ready: Mutex::default(),
+            freed: Notify::new(),
+            stopping,
+            giving_back: CancellationToken::new(),
+            ending: CancellationToken::new(),
+            running: TaskTracker::new(),
+            keepers: TaskTracker::new(),
+        }));
+        for number in 1..=n {
+            children.0.keepers.spawn(Arc::clone(&children.0).keep(number));
+        }
+        children
+    }
+
+    /// Ends all runs, and waits until nothing is left of those that did not end by themselves. Their jobs wait to be given back by the
+    /// worker's end.
+    pub(super) async fn give_back(&self) {
+        self.0.giving_back.cancel();
+        self.0.running.close();
+        self.0.running.wait().await;
+    }
+
+    /// Ends all children, which have no runs any more.
+    pub(super) async fn stop(&self) {
+        self.0.ending.cancel();
+        self.0.keepers.close();
+        self.0.keepers.wait().await;
+    }
+
+    /// Runs one job.
+    pub(super) async fn run(self, job: JobRecord, ctx: Ctx<()>) -> Outcome {
+        match self.0.running.track_future(self.0.outcome(&job, &ctx)).await {
+            Some(outcome) => outcome,
+            // The worker drops this when it gives the job back.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Shared {
+    /// What becomes of a job; `None`: it is given back.
+    async fn outcome(&self, job: &JobRecord, ctx: &Ctx<()>) -> Option<Outcome> {
+        loop {
+            let slot = tokio::select! {
+                biased;
+                () = self.stopping.cancelled() => return Some(Outcome::Snooze(Duration::ZERO)),
+                why = self.cut(job.timeout, ctx) => return unstarted(why, ctx),
+                slot = self.slot() => slot,
+            };
+            if let Some(opened) = slot.child.open(job, ctx)
+                && let Some(ended) = self.ended(job, ctx, slot, opened).await
+            {
+                return ended;
+            }
+            // Its child ended before it got the job.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Waits for the end of a run. `None`: its child ended before it got the job.
+    async fn ended(
+        &self,
+        job: &JobRecord,
+        ctx: &Ctx<()>,
+        slot: Slot<'_>,
+        mut opened: Opened,
+    ) -> Option<Option<Outcome>> {
+        let cut = self.cut(job.timeout, ctx);
+        let (why, ended) = tokio::select! {
+            biased;
+            ended = &mut opened.end => (None, ended),
+            why = cut => {
+                if opened.withdraw() {
+                    slot.child.close(opened.run);
+                    return Some(unstarted(why, ctx));
+                }
+                slot.child.ask(Some((opened.run, why)));
+                if let Ok(ended) = timeout(self.manner.kill_after, &mut opened.end).await {
+                    (Some(why), ended)
+                } else {
+                    slot.child.kill();
+                    (Some(why), (&mut opened.end).await)
+                }
+            }
+        };
+        drop(slot);
+        // A child that is gone answers for all of its runs.
+        let ended = ended.unwrap_or_else(|_| Err("the child ended".to_owned()));
+        if why.is_none() && ended.is_err() && opened.withdraw() {
+            return None;
+        }
+        Some(match (why, ended) {
+            (None, Ok(outcome)) | (_, Ok(outcome @ (Outcome::Done | Outcome::DoneWith(_)))) => Some(outcome),
+            (None, Err(why)) => Some(Outcome::retry(why)),
+            // Asked to end, it was not done. What else it says does not count.
+            (Some(Why::Stop), _) => None,
+            (Some(Why::Timeout), _) => Some(Outcome::retry(format_args!("timeout after {:?}", job.timeout))),
+            (Some(Why::Cancelled), _) if ctx.stop_reason() == Some(Stop::Cancelled) => Some(Outcome::Cancel),
+            (Some(Why::Cancelled), _) => Some(Outcome::retry("the lease was lost")),
+        })
+    }
+
+    /// Waits until a run has to end.
+    async fn cut(&self, after: Duration, ctx: &Ctx<()>) -> Why {
+        tokio::select! {
+            biased;
+            () = self.giving_back.cancelled() => Why::Stop,
+            () = sleep(after) => Why::Timeout,
+            // The worker's own timer may be the first.
+            () = super::process::stopped(ctx) => {
+                if ctx.stop_reason() == Some(Stop::TimedOut) { Why::Timeout } else { Why::Cancelled }
+            }
+        }
+    }
+
+    /// Waits for a free slot.
+    async fn slot(&self) -> Slot<'_> {
+        loop {
+            let freed = self.freed.notified();
+            tokio::pin!(freed);
+            // From here on it is notified, so no slot is missed that is freed after the look.
+            freed.as_mut().enable();
+            if let Some(slot) = self.free() {
+                return slot;
+            }
+            freed.await;
+        }
+    }
+
+    /// Returns a free slot of the child that runs the fewest jobs.
+    fn free(&self) -> Option<Slot<'_>> {
+        let mut ready = self.ready();
+        let is_free = |place: &&mut Place| {
+            place.used < place.child.slots && place.child.takes_jobs() && !self.is_used_up(&place.child)
+        };
+        let place = ready.iter_mut().filter(is_free).min_by_key(|place| place.used)?;
+        place.used += 1;
+        Some(Slot { shared: self, child: Arc::clone(&place.child) })
+    }
+
+    fn is_used_up(&self, child: &Child) -> bool {
+        self.jobs_max.is_some_and(|most| most <= child.begun())
+    }
+
+    fn ready(&self) -> std::sync::MutexGuard<'_, Vec<Place>> {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps one child: starts it, and again when it is gone.
+    async fn keep(self: Arc<Self>, number: usize) {
+        let pauses = Backoff::exponential(RESTART_FIRST).max(RESTART_MAX);
+        let mut failures = 0;
+        loop {
+            let started = tokio::select! {
+                biased;
+                () = self.ending.cancelled() => return,
+                started = self.manner.start() => started,
+            };
+            let why = match started {
+                Err(why) => why,
+                Ok((child, task)) => {
+                    let used_up = CancellationToken::new();
+                    let place = Place { child: Arc::clone(&child), used: 0, used_up: used_up.clone() };
+                    self.ready().push(place);
+                    for _ in 0..child.slots {
+                        self.freed.notify_one();
+                    }
+                    let gone = self.gone(&child, &used_up, task).await;
+                    self.ready().retain(|place| !Arc::ptr_eq(&place.child, &child));
+                    match gone {
+                        _ if self.ending.is_cancelled() => return,
+                        // It had its jobs.
+                        None => continue,
+                        Some(gone) => {
+                            if 0 < gone.runs {
+                                failures = 0;
+                            }
+                            gone.why
+                        }
+                    }
+                }
+            };
+            failures += 1;
+            let pause = pauses.delay(failures, fastrand::f64());
+            tracing::warn!(child = number, "the next one is started in {pause:?}: {why}");
+            tokio::select! {
+                () = self.ending.cancelled() => return,
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Waits until a child is gone. `None`: it was asked to end.
+    async fn gone(
+        &self,
+        child: &Child,
+        used_up: &CancellationToken,
+        mut task: JoinHandle<Gone>,
+    ) -> Option<Gone> {
+        tokio::select! {
+            biased;
+            gone = &mut task => {
+                return Some(gone.unwrap_or_else(|e| Gone { why: format!("its task failed: {e}"), runs: 0 }));
+            }
+            () = used_up.cancelled() => {}
+            () = self.ending.cancelled() => {}
+        }
+        child.ask(None);
+        if timeout(self.manner.kill_after, &mut task).await.is_err() {
+            child.kill();
+            let _ = task.await;
+        }
+        None
+    }
+}
+
+/// A slot of a child that is used by a job. Dropped, it is free again.
+struct Slot<'a> {
+    shared: &'a Shared,
+    child: Arc<Child>,
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        let mut ready = self.shared.ready();
+        let Some(place) = ready.iter_mut().find(|place| Arc::ptr_eq(&place.child, &self.child)) else {
+            return;
+        };
+        place.used -= 1;
+        if self.shared.is_used_up(&self.child) {
+            if place.used == 0 {
+                place.used_up.cancel();
+            }
+        } else if self.child.takes_jobs() {
+            self.shared.freed.notify_one();
+        }
+    }
+}
+
+/// What becomes of a job that no child has got.
+fn unstarted(why: Why, ctx: &Ctx<()>) -> Option<Outcome> {
+    match why {
+        Why::Stop => None,
+        Why::Cancelled if ctx.stop_reason() == Some(Stop::Cancelled) => Some(Outcome::Cancel),
+        // It counts no attempt.
+        Why::Timeout | Why::Cancelled => Some(Outcome::Snooze(UNSTARTED_PAUSE)),
+    }
+}

@@ -1,0 +1,510 @@
+//! `work --keep`: children that stay, in each language that has a library (`clients/`), and children that do not keep to the protocol.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use punctual::store::wire::LINE_BYTES_MAX;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::{
+    exec::{Worker, is_over, process},
+    fixture::{Cli, wait},
+};
+
+/// How the program of a language is started that runs the cases.
+const CLIENTS: [(&str, &str); 4] = [
+    ("python", "python3 clients/python/conformance.py"),
+    ("node", "node clients/node/conformance.js"),
+    ("ruby", "ruby clients/ruby/conformance.rb"),
+    ("php", "php clients/php/conformance.php"),
+];
+
+/// Runs a case with each client that this machine has; in CI it must have all.
+fn with_each_client(case: impl Fn(&str, &str)) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
+    for (language, command) in CLIENTS {
+        let program = command.split(' ').next().unwrap();
+        if std::process::Command::new(program).arg("--version").output().is_err() {
+            eprintln!("MISSING: there is no {program}, so clients/{language} was not tested");
+            assert!(std::env::var_os("CI").is_none(), "CI needs {program}");
+            continue;
+        }
+        case(language, &format!("cd '{}' && exec {command}", root.display()));
+    }
+}
+
+/// Pushes a job of a kind. Returns its id.
+fn push(t: &Cli, kind: &str, more: &str) -> String {
+    t.ok(&format!("push {kind} {more} -o ids")).trim().to_owned()
+}
+
+fn result(job: &Value) -> &Value {
+    &job["result"]
+}
+
+fn first_error(job: &Value) -> &str {
+    job["failures"][0]["error"].as_str().unwrap_or_default()
+}
+
+/// Pushes a job that makes a file when it begins, and may wait for another one. Returns its id.
+fn push_begun(t: &Cli, kind: &str, name: &str) -> String {
+    let path = |end: &str| t.path(&format!("{name}.{end}"));
+    let payload = json!({"begun": path("begun"), "until": path("until")}).to_string();
+    t.args(&["push", kind, &payload, "-o", "ids"]).ok().trim().to_owned()
+}
+
+#[test]
+fn a_child_gives_each_verdict() {
+    with_each_client(|language, command| {
+        let t = Cli::new();
+        let kinds = [
+            "result", "bytes", "retry", "later", "snooze", "dead", "cancel", "fail", "notes", "enqueue",
+            "refused",
+        ];
+        let ids: BTreeMap<_, _> = kinds
+            .map(|kind| {
+                let said = t.args(&["push", kind, r#"{"x":[1,"ä"]}"#, "--tag", "a", "-o", "ids"]);
+                (kind, said.ok().trim().to_owned())
+            })
+            .into();
+        let worker = Worker::start(&t, command, "--keep 2");
+        let ended = |kind: &str, status: &str| t.wait_for(&ids[kind], status);
+        let job = ended("result", "done");
+        let expected = json!({
+            "id": ids["result"], "queue": "default", "attempt": 1, "tags": ["a"], "got": {"x": [1, "ä"]}
+        });
+        assert_eq!(result(&job), &expected, "{language}");
+        assert_eq!(ended("bytes", "done")["result_base64"], "AP8=", "{language}");
+        assert_eq!(first_error(&ended("retry", "retrying")), "busy", "{language}");
+        let later = ended("later", "retrying");
+        let after = later["run_at_ms"].as_u64().unwrap() - later["failures"][0]["ended_ms"].as_u64().unwrap();
+        assert_eq!((first_error(&later), after), ("busy", 60_000), "{language}");
+        let snoozed = ended("snooze", "scheduled");
+        assert_eq!((&snoozed["attempt"], &snoozed["snoozes"]), (&json!(1), &json!(1)), "{language}");
+        assert_eq!(ended("dead", "dead")["reason"], "no such user", "{language}");
+        ended("cancel", "cancelled");
+        assert!(first_error(&ended("fail", "retrying")).ends_with("it broke"), "{language}");
+        let noted = ended("notes", "done");
+        assert_eq!(noted["progress"], json!({"done": 1, "total": 2, "message": "half"}), "{language}");
+        assert_eq!(
+            (&noted["log"][0]["text"], result(&noted)),
+            (&json!("a line"), &Value::Null),
+            "{language}"
+        );
+        assert_eq!(result(&ended("enqueue", "done")), &json!({"status": "inserted"}), "{language}");
+        assert!(first_error(&ended("refused", "retrying")).contains("invalid: queue is empty"), "{language}");
+        let next = t.run("ls -q other -o ndjson").lines();
+        assert_eq!((&next[0]["kind"], &next[0]["payload"]), (&json!("next"), &json!({"a": 1})), "{language}");
+        let said = worker.stop();
+        assert_eq!(said.code, Some(0), "{language}: {said:#?}");
+        assert!(said.err.contains("this goes to stderr"), "{language}: {said:#?}");
+        assert!(!said.err.contains("next one is started"), "{language}: {said:#?}");
+    });
+}
+
+#[test]
+fn a_child_that_fails_is_named_and_replaced() {
+    with_each_client(|language, command| {
+        let t = Cli::new();
+        let ids = ["crash", "garbage", "half"].map(|kind| push(&t, kind, "--max-attempts 1"));
+        let next = push(&t, "result", "1");
+        let worker = Worker::start(&t, command, "--keep 1");
+        t.wait_for(&next, "done");
+        let errors = ids.map(|id| t.wait_for(&id, "dead")["last_error"].as_str().unwrap().to_owned());
+        assert!(
+            errors[0].contains("the child ended: ") && errors[0].contains("last words"),
+            "{language}: {errors:?}"
+        );
+        assert!(
+            errors[1].contains(r#"it wrote "Hello, world\n", which is no frame"#),
+            "{language}: {errors:?}"
+        );
+        assert!(errors[2].contains("it ended within a frame"), "{language}: {errors:?}");
+        worker.stop().ok();
+    });
+}
+
+#[test]
+fn a_run_that_has_to_end_is_asked_first_and_killed_then() {
+    with_each_client(|language, command| {
+        let t = Cli::new();
+        let [polite, deaf] = ["polite", "deaf"].map(|kind| push_begun(&t, kind, kind));
+        let payload = json!({"begun": t.path("late")}).to_string();
+        let late =
+            t.args(&["push", "polite", &payload, "--timeout", "300ms", "-o", "ids"]).ok().trim().to_owned();
+        let worker = Worker::start(&t, command, "--keep 3 --kill-after 3s");
+        assert_eq!(first_error(&t.wait_for(&late, "retrying")), "timeout after 300ms", "{language}");
+        for (id, name) in [(&polite, "polite.begun"), (&deaf, "deaf.begun")] {
+            t.wait_for_file(name);
+            t.ok(&format!("cancel {id} --yes"));
+        }
+        for id in [&polite, &deaf] {
+            t.wait_for(id, "cancelled");
+        }
+        let said = worker.stop();
+        assert_eq!(
+            said.err.matches("it did not do what it was asked for").count(),
+            1,
+            "{language}: {said:#?}"
+        );
+    });
+}
+
+#[test]
+fn a_child_reads_and_returns_large_payloads() {
+    with_each_client(|language, command| {
+        let t = Cli::new();
+        let text = "a".repeat((1 << 20) - 2);
+        let id = t.feed("push length - -o ids", format!("\"{text}\"")).ok().trim().to_owned();
+        let worker = Worker::start(&t, command, "--keep 1");
+        let job = t.wait_for(&id, "done");
+        let sum = 97 * ((1 << 20) - 2) + 2 * 34;
+        assert_eq!(result(&job), &json!({"length": 1 << 20, "sum": sum}), "{language}");
+        worker.stop().ok();
+    });
+}
+
+#[test]
+fn a_worker_that_stops_lets_a_run_finish() {
+    with_each_client(|language, command| {
+        let t = Cli::new();
+        let [slow, waits] = ["first", "second"].map(|name| push_begun(&t, "slow", name));
+        let worker = Worker::start(&t, command, "--keep 1");
+        t.wait_for_file("first.begun");
+        worker.signal(Signal::TERM);
+        fs::write(t.path("first.until"), "").unwrap();
+        worker.said().ok();
+        let states = [&slow, &waits].map(|id| t.json(&format!("show {id}"))["status"].clone());
+        assert_eq!(states, ["done", "ready"], "{language}");
+    });
+}
+
+#[test]
+fn a_worker_that_may_not_wait_gives_its_jobs_back() {
+    with_each_client(|language, command| {
+        let t = Cli::new();
+        let ids = ["polite", "deaf"].map(|kind| push_begun(&t, kind, kind));
+        let worker = Worker::start(&t, command, "--keep 2 --grace 0s --kill-after 1s");
+        for name in ["polite.begun", "deaf.begun"] {
+            t.wait_for_file(name);
+        }
+        worker.stop().ok();
+        for id in &ids {
+            let job = t.json(&format!("show {id}"));
+            assert_eq!((&job["status"], &job["attempt"]), (&json!("ready"), &json!(1)), "{language}: {job}");
+        }
+    });
+}
+
+#[test]
+fn a_child_dies_with_its_worker() {
+    let t = Cli::new();
+    let command = r#"echo $$ > pid; trap '' TERM; printf '\0\0\0\035{"type":"ready","protocol":1}' >&0; echo up > up; sleep 600"#;
+    let worker = Worker::start(&t, command, "--keep 1");
+    t.wait_for_file("up");
+    let child = process(&t.wait_for_file("pid"));
+    worker.signal(Signal::KILL);
+    wait(|| is_over(child).then_some(()), || "the child outlived its worker".to_owned());
+}
+
+#[test]
+fn a_child_that_cannot_start_is_named_and_burns_no_attempt() {
+    for (command, what) in [
+        ("no-such-program", "the child ended: exit status: 127"),
+        ("echo hello >&0; sleep 600", r#"it wrote "hello\n", which is no frame"#),
+        (
+            r#"printf '\0\0\0\035{"type":"ready","protocol":2}' >&0; sleep 600"#,
+            "it speaks version 2 of the protocol",
+        ),
+        (r#"printf '\0\0\0\047{"type":"ready","protocol":1,"slots":0}' >&0; sleep 600"#, "it has 0 slots"),
+        (
+            r#"printf '\0\0\0\045{"type":"log","run":1,"text":"hello"}' >&0; sleep 600"#,
+            "its first frame is not `ready`",
+        ),
+    ] {
+        let t = Cli::new();
+        let id = push(&t, "k", "");
+        let worker = Worker::start(&t, &format!("echo >> starts; {command}"), "--keep 1 --kill-after 100ms");
+        // It was started again after that.
+        wait(
+            || (2 <= fs::read_to_string(t.path("starts")).unwrap_or_default().len()).then_some(()),
+            || format!("{command} was not started twice"),
+        );
+        let said = worker.stop();
+        assert!(said.err.contains(what), "{command}: {said:#?}");
+        let job = t.json(&format!("show {id}"));
+        assert_eq!((&job["state"], &job["attempt"]), (&json!("waiting"), &json!(1)), "{command}: {job}");
+    }
+}
+
+#[test]
+fn a_child_is_replaced_after_its_jobs() {
+    let t = Cli::new();
+    let ids = [0; 5].map(|_| push(&t, "k", ""));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/python").canonicalize().unwrap();
+    let script = "import os; from punctual_worker import work; work(lambda job: os.getpid())";
+    let command = format!("PYTHONPATH='{}' exec python3 -c '{script}'", root.display());
+    let worker = Worker::start(&t, &command, "--keep 1 --jobs-per-child 2");
+    let pids = ids.map(|id| t.wait_for(&id, "done")["result"].as_u64().unwrap());
+    assert!(pids[0] == pids[1] && pids[1] != pids[2] && pids[2] == pids[3] && pids[3] != pids[4], "{pids:?}");
+    let said = worker.stop();
+    assert!(!said.err.contains("WARN"), "{said:#?}");
+}
+
+#[test]
+fn an_async_child_runs_several_jobs_at_once() {
+    let t = Cli::new();
+    let ids = [0; 20].map(|_| push(&t, "k", ""));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/python").canonicalize().unwrap();
+    // Each waits until all are there.
+    fs::write(
+        t.path("worker.py"),
+        "import asyncio\n\
+         from punctual_worker_async import work\n\
+         here, all_here = [], None\n\
+         async def handle(job):\n\
+         \x20   global all_here\n\
+         \x20   all_here = all_here or asyncio.Event()\n\
+         \x20   here.append(job.id)\n\
+         \x20   if len(here) == 20: all_here.set()\n\
+         \x20   await all_here.wait()\n\
+         \x20   return (await job.enqueue('next', queue='other'))['status']\n\
+         work(handle, slots=20)\n",
+    )
+    .unwrap();
+    let command = format!("PYTHONPATH='{}' exec python3 worker.py", root.display());
+    let worker = Worker::start(&t, &command, "--keep 1 --slots 20");
+    for id in ids {
+        assert_eq!(t.wait_for(&id, "done")["result"], "inserted");
+    }
+    worker.stop().ok();
+}
+
+#[test]
+fn a_job_of_a_child_that_is_too_long_ends_the_child() {
+    let t = Cli::new();
+    let id = push(&t, "k", "--max-attempts 1");
+    let script = format!(
+        "import os, time; from punctual_worker import work; \
+         work(lambda job: (job._pipe.write({{\"type\": \"enqueue\", \"call\": 1, \"bytes\": {}}}), time.sleep(600)))",
+        LINE_BYTES_MAX + 1
+    );
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/python").canonicalize().unwrap();
+    let command = format!("PYTHONPATH='{}' exec python3 -c '{script}'", root.display());
+    let worker = Worker::start(&t, &command, "--keep 1");
+    let job = t.wait_for(&id, "dead");
+    assert!(job["last_error"].as_str().unwrap().contains("bytes can follow"), "{job}");
+    worker.stop().ok();
+}
+
+/// A command that runs a handler in Python.
+fn python(t: &Cli, handler: &str) -> String {
+    fs::write(t.path("worker.py"), handler).unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/python").canonicalize().unwrap();
+    format!("PYTHONPATH='{}' exec python3 worker.py", root.display())
+}
+
+/// Nothing of a child is left when its jobs are settled, also if it ended by itself and what it started has its socket.
+#[test]
+fn what_a_child_left_ends_with_it() {
+    let t = Cli::new();
+    let id = push(&t, "k", "--max-attempts 1");
+    let command = python(
+        &t,
+        "import os, signal, time\n\
+         from punctual_worker import work\n\
+         def handle(job):\n\
+         \x20   if os.fork() == 0:\n\
+         \x20       signal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
+         \x20       os.setsid()\n\
+         \x20       open('pid', 'w').write(f'{os.getpid()}\\n')\n\
+         \x20       time.sleep(600)\n\
+         \x20   while not os.path.exists('pid') or not open('pid').read().endswith('\\n'): time.sleep(0.01)\n\
+         \x20   os.kill(os.getpid(), signal.SIGKILL)\n\
+         work(handle)\n",
+    );
+    let worker = Worker::start(&t, &command, "--keep 1 --kill-after 200ms");
+    let job = t.wait_for(&id, "dead");
+    assert!(job["last_error"].as_str().unwrap().contains("the child ended: signal: 9"), "{job}");
+    assert!(is_over(process(&t.wait_for_file("pid"))));
+    worker.stop().ok();
+}
+
+/// Verdicts that a child wrote before it ended count, also if the worker could not write to it any more.
+#[test]
+fn what_a_child_said_before_it_ended_counts() {
+    let t = Cli::new();
+    let ids = [0; 5].map(|_| push(&t, "k", "--max-attempts 1"));
+    let command = python(
+        &t,
+        "import asyncio, os\n\
+         from punctual_worker import end\n\
+         from punctual_worker_async import work\n\
+         here = []\n\
+         async def handle(job):\n\
+         \x20   here.append(job)\n\
+         \x20   while len(here) < 5: await asyncio.sleep(0.01)\n\
+         \x20   for other in here[:4]: end(job._pipe, other, 'x' * 60_000, None)\n\
+         \x20   os._exit(3)\n\
+         work(handle, slots=5)\n",
+    );
+    let worker = Worker::start(&t, &command, "--keep 1 --slots 5");
+    let over = |id: &String| {
+        wait(
+            || {
+                Some(t.json(&format!("show {id}"))["status"].clone())
+                    .filter(|status| status == "done" || status == "dead")
+            },
+            || format!("{id} did not end"),
+        )
+    };
+    let mut ends: Vec<_> = ids.iter().map(over).collect();
+    ends.sort_by_key(ToString::to_string);
+    assert_eq!(ends, ["dead", "done", "done", "done", "done"]);
+    worker.stop().ok();
+}
+
+/// A child that enqueues more than fits into its socket neither blocks the worker nor itself.
+#[test]
+fn a_child_enqueues_many_jobs_at_once() {
+    let t = Cli::new();
+    let id = push(&t, "k", "");
+    let command = python(
+        &t,
+        "import asyncio\n\
+         from punctual_worker_async import work\n\
+         async def handle(job):\n\
+         \x20   all = await asyncio.gather(*[job.enqueue('next', 'x' * 1000, queue='other') for _ in range(3000)])\n\
+         \x20   return len(all)\n\
+         work(handle, slots=1)\n",
+    );
+    let worker = Worker::start(&t, &command, "--keep 1");
+    assert_eq!(t.wait_for(&id, "done")["result"], 3_000);
+    worker.stop().ok();
+}
+
+/// A result that cannot be written is an error of its job alone, and a cancel reaches a handler that has not begun.
+#[test]
+fn an_odd_result_costs_one_attempt() {
+    for library in ["punctual_worker", "punctual_worker_async"] {
+        let t = Cli::new();
+        let ids = ["odd", "large", "late", "plain"]
+            .map(|kind| push(&t, kind, if kind == "late" { "--timeout 200ms" } else { "" }));
+        let is_async = if library.ends_with("async") { "async " } else { "" };
+        let command = python(
+            &t,
+            &format!(
+                "import time\n\
+                 from {library} import work\n\
+                 {is_async}def handle(job):\n\
+                 \x20   if job.kind == 'odd':\n\
+                 \x20       time.sleep(0.5)\n\
+                 \x20       return {{1, 2}}\n\
+                 \x20   if job.kind == 'large': return 'x' * 100_000\n\
+                 \x20   return 'fine'\n\
+                 work(handle)\n"
+            ),
+        );
+        let worker = Worker::start(&t, &command, "--keep 1 --slots 4 --kill-after 20s");
+        assert!(first_error(&t.wait_for(&ids[0], "retrying")).starts_with("TypeError"), "{library}");
+        let large = t.wait_for(&ids[1], "dead");
+        assert!(
+            large["reason"].as_str().unwrap().contains("its result has 100002 bytes"),
+            "{library}: {large}"
+        );
+        assert_eq!(t.wait_for(&ids[3], "done")["result"], "fine", "{library}");
+        let said = worker.stop();
+        assert!(!said.err.contains("next one is started"), "{library}: {said:#?}");
+    }
+}
+
+/// Jobs go to the child that runs the fewest.
+#[test]
+fn jobs_are_spread_over_the_children() {
+    let t = Cli::new();
+    let ids = [0; 4].map(|_| push(&t, "k", ""));
+    let command = python(
+        &t,
+        "import asyncio, os, pathlib\n\
+         from punctual_worker_async import work\n\
+         async def handle(job):\n\
+         \x20   pathlib.Path(f'here.{job.id}').touch()\n\
+         \x20   while len(list(pathlib.Path('.').glob('here.*'))) < 4: await asyncio.sleep(0.01)\n\
+         \x20   return os.getpid()\n\
+         pathlib.Path(f'up.{os.getpid()}').touch()\n\
+         work(handle, slots=4)\n",
+    );
+    // Both are ready before the queue is resumed.
+    t.ok("queue pause default");
+    let worker = Worker::start(&t, &command, "--keep 2 --slots 8");
+    let up = || {
+        fs::read_dir(t.path(""))
+            .unwrap()
+            .flatten()
+            .filter(|f| f.file_name().to_string_lossy().starts_with("up."))
+            .count()
+    };
+    wait(|| (up() == 2).then_some(()), || "two children never came up".to_owned());
+    t.ok("queue resume default");
+    let pids = ids.map(|id| t.wait_for(&id, "done")["result"].as_u64().unwrap());
+    let distinct: std::collections::BTreeSet<_> = pids.into_iter().collect();
+    assert_eq!(distinct.len(), 2);
+    worker.stop().ok();
+}
+
+/// A child that closed its socket, and goes on for a while, gets no job and holds none up.
+#[test]
+fn a_child_that_closed_its_socket_is_replaced_beside_waiting_jobs() {
+    let t = Cli::new();
+    // The first child deserts with the first job; those after it work.
+    let command = python(
+        &t,
+        "import os, signal, time\n\
+         from punctual_worker import work\n\
+         def handle(job):\n\
+         \x20   if not os.path.exists('first'):\n\
+         \x20       open('first', 'w').close()\n\
+         \x20       signal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
+         \x20       os.close(job._pipe.fd)\n\
+         \x20       time.sleep(600)\n\
+         \x20   return 'fine'\n\
+         work(handle)\n",
+    );
+    let worker = Worker::start(&t, &command, "--keep 1 --slots 4 --kill-after 1s");
+    let ids = [0; 4].map(|_| push(&t, "k", "--max-attempts 1"));
+    let over = |id: &String| {
+        wait(
+            || {
+                let job = t.json(&format!("show {id}"));
+                Some(job["status"].clone()).filter(|status| status == "done" || status == "dead")
+            },
+            || format!("{id} did not end"),
+        )
+    };
+    let mut ends: Vec<_> = ids.iter().map(over).collect();
+    ends.sort_by_key(ToString::to_string);
+    assert_eq!(ends, ["dead", "done", "done", "done"]);
+    worker.stop().ok();
+}
+
+/// What a handler notes after its verdict is dropped.
+#[test]
+fn late_notes_end_no_child() {
+    let t = Cli::new();
+    let [first, second] = ["first", "second"].map(|kind| push(&t, kind, ""));
+    let command = python(
+        &t,
+        "from punctual_worker import work\n\
+         last = []\n\
+         def handle(job):\n\
+         \x20   for other in last: other.log('late'); other.progress(1)\n\
+         \x20   last.append(job)\n\
+         work(handle)\n",
+    );
+    let worker = Worker::start(&t, &command, "--keep 1");
+    for id in [first, second] {
+        t.wait_for(&id, "done");
+    }
+    let said = worker.stop();
+    assert!(!said.err.contains("next one is started"), "{said:#?}");
+}
