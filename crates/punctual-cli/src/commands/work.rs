@@ -74,7 +74,6 @@ SIGTERM, SIGHUP and SIGINT stop the worker. It starts no more jobs, and running 
 that time, or at a second signal, they are ended. Their jobs are released, and no attempt is counted.
 
 Examples:
-  punctual work --exec ./deliver -q mail
   punctual work --exec 'jq .to' --result --log
   punctual work --exec 'python3 worker.py' --keep 4 -q mail
   punctual work --exec ./run --weighted -q mail=3 -q bulk=1 --slots 32 --queue-slots bulk=4")]
