@@ -769,7 +769,8 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     /// timeline, too.
     fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>>;
 
-    /// Extends leases to now plus their length (heartbeat), also an expired lease that is still current.
+    /// Extends leases to now plus their length (heartbeat), also an expired lease that is still current. A heartbeat can
+    /// give its lease another length ([`Heartbeat::lasts`]).
     ///
     /// Stores the notes of the runs in the same step. The whole call is refused if notes are over 4 KiB or 64 lines, or if
     /// those of several leases are over 1 MiB.

@@ -34,8 +34,8 @@ fn a_limited_queue_starts_no_more_than_may() {
     assert_eq!(t.ok("take -q mail -n 9 -o ids").lines().count(), 1);
     assert_eq!(t.ok("ls state:blocked -o ids").trim(), A);
     let why = masked(&t.ok(&format!("why {A}")));
-    assert!(why.starts_with("blocked: queue mail starts nothing until TIME (in 1h)"), "{why}");
-    assert!(t.ok("queue limit mail").contains("rate 1/1h; nothing starts until in 1h"));
+    assert!(why.starts_with("blocked: queue mail starts nothing until TIME (in "), "{why}");
+    assert!(t.ok("queue limit mail").contains("rate 1/1h; nothing starts until in "));
     let text = t.ok("queue limit mail --concurrency none --rate 600/1m --burst 3");
     assert!(text.contains("limits    concurrency none, rate 600/1m burst 3\n"), "{text}");
     assert_eq!(t.ok("take -q mail -n 9 -o ids").trim(), A);

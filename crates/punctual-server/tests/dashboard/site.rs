@@ -165,7 +165,7 @@ pub(crate) async fn fill(t: &TestQueue, text: &str) {
     let line = LogLine { attempt: 1, at_ms: 1_795_192_330_000, text: format!("line {text}") };
     let progress = Progress { done: 3, total: Some(10), message: Some(text.to_owned()) };
     let notes = Notes { progress: Some(progress), log: vec![line] };
-    let beat = Heartbeat { lease: leases[3], notes: Some(notes), company: false };
+    let beat = Heartbeat { lease: leases[3], notes: Some(notes), company: false, lasts: None };
     client.store().extend(&[beat]).await.unwrap();
     for (lease, verdict) in leases.into_iter().zip(verdicts) {
         client.store().settle(&[Settlement { lease, verdict }], None).await.unwrap();

@@ -9,6 +9,7 @@ use crate::core::{
     error::{Error, ErrorKind, Result},
     id::JobId,
     job::{JobRecord, Payload, State, check_lease, check_name, check_queue},
+    json::opt_ms,
     limits::{BATCH_MAX, QUEUES_PER_RESERVE_MAX, RESULT_BYTES_MAX},
     notes::Notes,
     time::{Timestamp, When},
@@ -147,11 +148,15 @@ pub struct Heartbeat {
     /// Whether another suspect runs beside it from now on, so that no expired lease ends it (S9). Stays in force.
     #[serde(default)]
     pub company: bool,
+    /// The length of the lease from now on, for this extension and later ones, 1 s to 24 h; `None` keeps it. The lease
+    /// can end earlier by it than before.
+    #[serde(default, rename = "lasts_ms", skip_serializing_if = "Option::is_none", with = "opt_ms")]
+    pub lasts: Option<Duration>,
 }
 
 impl From<Lease> for Heartbeat {
     fn from(lease: Lease) -> Self {
-        Self { lease, notes: None, company: false }
+        Self { lease, notes: None, company: false, lasts: None }
     }
 }
 
@@ -303,6 +308,7 @@ impl Take {
 /// Checks the heartbeats of one call.
 pub(crate) fn check_extend(beats: &[Heartbeat]) -> Result<()> {
     check_batch("leases", beats.len())?;
+    beats.iter().filter_map(|beat| beat.lasts).try_for_each(check_lease)?;
     let notes = beats.iter().filter_map(|beat| beat.notes.as_ref());
     let (mut bytes, mut n) = (0, 0);
     for notes in notes {

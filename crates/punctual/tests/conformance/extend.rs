@@ -1,6 +1,12 @@
 //! Heartbeats.
 
-use punctual::store::{Heartbeat, Lease, LeaseStatus, Verdict};
+use std::time::Duration;
+
+use punctual::{
+    ErrorKind,
+    limits::LEASE_MAX,
+    store::{Heartbeat, Lease, LeaseStatus, Reserve, Verdict},
+};
 
 use crate::fixture::{CANCEL, Fixture, at, secs};
 
@@ -77,4 +83,62 @@ pub(crate) async fn a_heartbeat_changes_only_the_end_of_the_lease(t: Fixture) {
     let mut expected = run.job.clone();
     expected.running.as_mut().unwrap().until = at(16_000);
     assert_eq!(t.get(run.job.id).await, expected);
+}
+
+/// S9: a heartbeat can give its lease another length, which later ones keep. Other leases of the call keep theirs.
+pub(crate) async fn a_heartbeat_can_give_a_lease_another_length(t: Fixture) {
+    let (run, other) = (t.run().await, t.run().await);
+    let beats = [Heartbeat { lasts: Some(secs(60)), ..run.lease.into() }, other.lease.into()];
+    t.pass(5);
+    assert_eq!(t.store.extend(&beats).await.unwrap(), [LeaseStatus::Held; 2]);
+    assert_eq!(t.get(run.job.id).await.running.unwrap().until, at(65_000));
+    assert_eq!(t.get(other.job.id).await.running.unwrap().until, at(20_000));
+    t.end(&other, Verdict::Ack).await;
+    t.pass(10);
+    assert_eq!(t.extend(run.lease).await, LeaseStatus::Held);
+    assert_eq!(t.get(run.job.id).await.running.unwrap().until, at(75_000));
+    let short = Heartbeat { lasts: Some(secs(2)), ..run.lease.into() };
+    assert_eq!(t.store.extend(&[short]).await.unwrap(), [LeaseStatus::Held]);
+    assert_eq!(t.get(run.job.id).await.running.unwrap().until, at(17_000));
+    let batch = t.reserve(1).await;
+    assert_eq!((batch.reclaimed.len(), batch.next_due), (0, Some(secs(2))));
+    t.pass(2);
+    assert_eq!(t.reserve(0).await.reclaimed.len(), 1);
+}
+
+/// S9: a repeated reserve extends a lease by its new length, and the pause after the third expired lease follows it.
+pub(crate) async fn a_lease_keeps_its_new_length(t: Fixture) {
+    let id = t.add().await;
+    for expired_leases in 0..2 {
+        let run = t.reserve_by(&Reserve { company: true, ..t.want(1) }).await.jobs.remove(0);
+        assert_eq!(run.job.expired_leases, expired_leases);
+        t.pass(15);
+        t.reserve(0).await;
+    }
+    let want = t.want(1);
+    let run = t.reserve_by(&want).await.jobs.remove(0);
+    let long = Heartbeat { lasts: Some(secs(100)), company: true, ..run.lease.into() };
+    assert_eq!(t.store.extend(&[long]).await.unwrap(), [LeaseStatus::Held]);
+    t.pass(10);
+    let again = t.reserve_by(&want).await.jobs.remove(0);
+    assert_eq!((again.lasts, again.until), (secs(100), at(140_000)));
+    for _ in 0..5 {
+        t.pass(20);
+        t.reserve(0).await;
+    }
+    let job = t.get(id).await;
+    assert_eq!(job.expired_leases, 3);
+    assert!(at(340_000) <= job.run_at, "two new lengths at least: {:?}", job.run_at);
+}
+
+/// S8, S13: lengths are bounded, and a lease that is not current gets none.
+pub(crate) async fn lengths_of_leases_are_bounded(t: Fixture) {
+    let (run, stale) = (t.run().await, Lease { job: t.id(0), fence: 1 });
+    for lasts in [secs(0), Duration::from_millis(999), LEASE_MAX + secs(1)] {
+        let beats = [run.lease.into(), Heartbeat { lasts: Some(lasts), ..run.lease.into() }];
+        assert_eq!(t.store.extend(&beats).await.unwrap_err().kind(), ErrorKind::Invalid, "{lasts:?}");
+    }
+    let beats = [secs(1), LEASE_MAX].map(|lasts| Heartbeat { lasts: Some(lasts), ..stale.into() });
+    assert_eq!(t.store.extend(&beats).await.unwrap(), [LeaseStatus::Lost; 2]);
+    assert_eq!(t.get(run.job.id).await, run.job);
 }

@@ -216,6 +216,9 @@ conformance!(
         a_stale_lease_is_not_extended,
         each_lease_of_a_heartbeat_is_answered_in_its_place,
         a_heartbeat_hears_of_a_cancel_and_extends,
+        a_heartbeat_can_give_a_lease_another_length,
+        a_lease_keeps_its_new_length,
+        lengths_of_leases_are_bounded,
         a_heartbeat_changes_only_the_end_of_the_lease;
     reclaim:
         a_lease_is_reclaimed_at_its_time,

@@ -31,7 +31,7 @@ fn notes(done: u64, text: &str) -> Notes {
 
 impl Fixture {
     async fn tell(&self, run: &Reserved, notes: &Notes) -> LeaseStatus {
-        let beat = Heartbeat { lease: run.lease, notes: Some(notes.clone()), company: false };
+        let beat = Heartbeat { lease: run.lease, notes: Some(notes.clone()), company: false, lasts: None };
         self.store.extend(&[beat]).await.expect("notes can be told")[0]
     }
 
@@ -224,7 +224,12 @@ pub(crate) async fn notes_are_bounded(t: Fixture) {
     let long = Notes { log: vec![line(&"x".repeat(NOTES_BYTES_MAX + 1))], ..Notes::default() };
     let many = Notes { log: vec![line(""); LOG_LINES_MAX + 1], ..Notes::default() };
     let full = Notes { log: vec![line(&"x".repeat(NOTES_BYTES_MAX))], ..Notes::default() };
-    let beat = |notes: &Notes| Heartbeat { lease: run.lease, notes: Some(notes.clone()), company: false };
+    let beat = |notes: &Notes| Heartbeat {
+        lease: run.lease,
+        notes: Some(notes.clone()),
+        company: false,
+        lasts: None,
+    };
     for (beats, kind) in [
         (vec![beat(&long)], ErrorKind::TooLarge),
         (vec![beat(&many)], ErrorKind::Invalid),

@@ -180,9 +180,9 @@ impl Store for Broken {
     fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
         Box::pin(async move {
             let mut current = Vec::new();
-            for Heartbeat { lease, notes, company } in beats {
+            for Heartbeat { lease, notes, company, lasts } in beats {
                 let lease = self.lease(*lease, Bug::UnfencedExtend).await?;
-                current.push(Heartbeat { lease, notes: notes.clone(), company: *company });
+                current.push(Heartbeat { lease, notes: notes.clone(), company: *company, lasts: *lasts });
             }
             self.inner.extend(&current).await
         })

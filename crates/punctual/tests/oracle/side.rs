@@ -4,7 +4,7 @@
 //! Stores number their reservations as they like, as long as the numbers rise. So each side keeps its own leases, and a
 //! reply shows the how-many-th lease a number belongs to.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use punctual::{
     ErrorKind, JobId, JobRecord, State, Timestamp,
@@ -97,6 +97,7 @@ impl Side {
                     lease: self.lease(*pick),
                     notes: notes.clone(),
                     company: notes.as_ref().is_some_and(|notes| notes.progress.is_none()),
+                    lasts: lasts_of(*pick),
                 };
                 let beats: Vec<Heartbeat> = picks.iter().map(beat).collect();
                 Reply::Extend(store.extend(&beats).await.map_err(|e| e.kind()))
@@ -287,4 +288,12 @@ pub(crate) fn difference(model: &Reply, store: &Reply) -> Option<String> {
 /// Jobs print their payloads as sizes only; two that differ in nothing else print the same.
 fn shown(what: &impl std::fmt::Debug) -> String {
     format!("{what:?}")
+}
+
+/// Some heartbeats give their lease another length: a longer or a shorter one.
+fn lasts_of(pick: Pick) -> Option<Duration> {
+    match pick {
+        Pick::Newest(n) if n % 3 == 1 => Some(Duration::from_secs(1 + 5 * n as u64)),
+        Pick::Newest(_) | Pick::Forged(..) => None,
+    }
 }

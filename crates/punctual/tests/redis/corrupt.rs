@@ -123,7 +123,7 @@ async fn a_past_that_can_not_be_read_stops_no_settle() {
     client.push(jobs(&client, 3)).await.unwrap();
     let runs = store.reserve(&reserve(1, 3)).await.unwrap().jobs;
     let notes = Notes { log: vec![LogLine { attempt: 1, at_ms: 0, text: "hi".into() }], ..Notes::default() };
-    let beat = Heartbeat { lease: runs[1].lease, notes: Some(notes.clone()), company: false };
+    let beat = Heartbeat { lease: runs[1].lease, notes: Some(notes.clone()), company: false, lasts: None };
     store.extend(std::slice::from_ref(&beat)).await.unwrap();
     for rubbish in [&b"\xff"[..], b"", &[128, 255, 0]] {
         spoilt.spoil("x", runs[1].job.id, rubbish);

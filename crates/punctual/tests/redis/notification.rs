@@ -6,7 +6,7 @@ mod unheard;
 
 use std::time::{Duration, Instant};
 
-use punctual::store::{Lease, Settlement, Store, Verdict};
+use punctual::store::{Heartbeat, Lease, LeaseStatus, Reserve, Settlement, Store, Verdict};
 use tokio::time::timeout;
 
 use super::{console::Console, drill::Drill, jobs, open, reserve, server::Server};
@@ -69,4 +69,26 @@ async fn a_ring_that_is_left_to_its_caller_leaves_a_trace() {
     drop(store.settle(&release, None).await.unwrap());
     let left: u64 = server.say(&["HGET", &state, "left"]).parse().unwrap_or_default();
     assert!(before.as_ms() <= left, "a settle names no keys, and left {left}");
+}
+
+/// S9: who waits until a lease ends is told that it ends earlier.
+#[tokio::test]
+async fn a_lease_that_was_made_shorter_ends_a_wait() {
+    let server = Server::start(&[]);
+    let url = server.url();
+    let (store, other) = (open(&url).await, open(&url).await);
+    let client = punctual::Client::new(store.clone());
+    client.push(jobs(&client, 1)).await.unwrap();
+    let long = Reserve { lease: Some(Duration::from_hours(1)), ..reserve(1, 1) };
+    let lease = store.reserve(&long).await.unwrap().jobs[0].lease;
+    assert!(Duration::from_mins(59) < store.reserve(&reserve(2, 1)).await.unwrap().next_due.unwrap());
+    let queues = ["mail".to_owned()];
+    // The notification of the enqueue may be left.
+    while timeout(Duration::from_millis(500), store.wait(&queues, Duration::from_mins(10))).await.is_ok() {}
+    let wait = timeout(SLOW, store.wait(&queues, Duration::from_mins(10)));
+    let beats = [Heartbeat { lasts: Some(Duration::from_secs(1)), ..lease.into() }];
+    let (woken, extended) = tokio::join!(wait, other.extend(&beats));
+    assert_eq!(extended.unwrap(), [LeaseStatus::Held]);
+    woken.expect("the lease has ended").unwrap();
+    assert_eq!(store.reserve(&reserve(3, 1)).await.unwrap().reclaimed.len(), 1);
 }

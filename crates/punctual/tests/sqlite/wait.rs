@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use punctual::{Client, Ctx, JobRecord, Worker};
+use punctual::{
+    Client, Ctx, JobRecord, Worker,
+    store::{Heartbeat, LeaseStatus},
+};
 use tokio::{sync::mpsc::unbounded_channel, time::timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -67,4 +70,27 @@ async fn who_waits_for_an_end_wakes_no_other_one() {
     });
     let returns: u32 = join_all(waits).await.into_iter().sum();
     assert!(returns <= 100, "{returns} returns of waits that last 150 ms and more, six at a time");
+}
+
+/// S9: who waits until a lease ends is told that it ends earlier, by another handle of the file.
+#[tokio::test]
+async fn a_lease_that_was_made_shorter_ends_a_wait() {
+    let folder = Folder::new();
+    let (store, other) = (folder.open(), folder.open());
+    enqueue(&store, &new_job(1)).await;
+    let run = store
+        .reserve(&Reserve { lease: Some(Duration::from_hours(1)), ..want(1) })
+        .await
+        .unwrap()
+        .jobs
+        .remove(0);
+    let none = Reserve { call: call(2), ..want(0) };
+    assert!(Duration::from_mins(59) < store.reserve(&none).await.unwrap().next_due.unwrap());
+    let queues = ["mail".to_owned()];
+    let mut wait = std::pin::pin!(store.wait(&queues, Duration::from_mins(10)));
+    assert!(timeout(Duration::from_millis(200), &mut wait).await.is_err(), "nothing is due");
+    let short = Heartbeat { lasts: Some(Duration::from_secs(1)), ..run.lease.into() };
+    assert_eq!(other.extend(&[short]).await.unwrap(), [LeaseStatus::Held]);
+    timeout(PATIENCE, wait).await.expect("the lease has ended").unwrap();
+    assert_eq!(store.reserve(&Reserve { call: call(3), ..want(0) }).await.unwrap().reclaimed.len(), 1);
 }

@@ -83,6 +83,12 @@ fn heartbeat() -> Value {
         lease("The job.").into_iter().chain([
             ("notes?", or_null(notes)),
             ("company?", flag("Whether other jobs run beside it from now on (default: false).")),
+            (
+                "lasts_ms?",
+                or_null(whole(
+                    "The length of the lease from now on, 1,000 to 86,400,000 (default: unchanged).",
+                )),
+            ),
         ]),
     )
 }

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use crate::{
-    core::{error::Result, time::Timestamp},
+    core::{
+        error::Result,
+        time::{Timestamp, ceil_ms},
+    },
     store::{
         Heartbeat, Lease, LeaseStatus, check_extend,
         model::{Model, Row},
@@ -19,8 +22,8 @@ impl Model {
     }
 
     fn extend_one(&mut self, now: Timestamp, beat: &Heartbeat) -> LeaseStatus {
-        let Heartbeat { lease, notes, company } = beat;
-        if !self.extend_lease(now, *lease) {
+        let Heartbeat { lease, notes, company, lasts } = beat;
+        if !self.extend_lease(now, *lease, *lasts) {
             return LeaseStatus::Lost;
         }
         let Row { job, cancel_reported, company: has_company, .. } = self.row_mut(lease.job);
@@ -32,13 +35,14 @@ impl Model {
         if job.cancel_requested { LeaseStatus::CancelRequested } else { LeaseStatus::Held }
     }
 
-    /// Moves the end of a lease to now plus its length; returns `false` if it is not current.
-    pub(crate) fn extend_lease(&mut self, now: Timestamp, lease: Lease) -> bool {
+    /// Moves the end of a lease to now plus its length, or plus a new length; returns `false` if it is not current.
+    pub(crate) fn extend_lease(&mut self, now: Timestamp, lease: Lease, lasts: Option<Duration>) -> bool {
         if self.run_of(lease).is_none() {
             return false;
         }
         let Row { job, lasts_ms, .. } = self.row_mut(lease.job);
         let running = job.running.as_mut().expect("invariant: a current lease belongs to a running job");
+        *lasts_ms = lasts.map_or(*lasts_ms, ceil_ms);
         running.until = now.after(Duration::from_millis(*lasts_ms));
         true
     }

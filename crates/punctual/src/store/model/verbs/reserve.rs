@@ -70,7 +70,7 @@ impl Model {
             self.reserves.get(&request.call.instance).filter(|last| request.call.number <= last.number);
         if let Some(LastReserve { number, leases, .. }) = last {
             let mut leases = if request.call.number == *number { leases.clone() } else { Vec::new() };
-            leases.retain(|&lease| self.extend_lease(now, lease));
+            leases.retain(|&lease| self.extend_lease(now, lease, None));
             let jobs = leases.into_iter().filter_map(|lease| self.reserved(lease)).collect();
             return Ok(self.batch(now, &queues, jobs, Vec::new()));
         }

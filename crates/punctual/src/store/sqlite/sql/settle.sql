@@ -5,7 +5,7 @@
 -- inserts.
 
 -- name: extend
-UPDATE punctual_lease SET until = ?2, flags = ?3 WHERE id = ?1;
+UPDATE punctual_lease SET until = ?2, lasts = ?3, flags = ?4 WHERE id = ?1;
 
 -- name: put_notes
 INSERT INTO punctual_past (id, attempt, crashes, snoozes, started, notes) VALUES (?1, 1, 0, 0, 0, ?2)

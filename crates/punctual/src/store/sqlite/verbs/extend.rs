@@ -5,7 +5,7 @@ use std::time::Duration;
 use rusqlite::params;
 
 use crate::{
-    core::id::JobId,
+    core::{id::JobId, time::ceil_ms},
     store::{
         Heartbeat, LeaseStatus,
         sqlite::{
@@ -27,7 +27,7 @@ const PUT_NOTES: &str = named(FILE, "put_notes");
 pub(crate) fn extend(tx: &mut Tx<'_>, beats: &[Heartbeat]) -> Step<Vec<LeaseStatus>> {
     tx.touch_clock()?;
     let mut answers = Vec::with_capacity(beats.len());
-    for Heartbeat { lease, notes, company } in beats {
+    for Heartbeat { lease, notes, company, lasts } in beats {
         let Some(mut row) = tx.lease(lease.job)?.filter(|row| row.is(lease)) else {
             answers.push(LeaseStatus::Lost);
             continue;
@@ -39,6 +39,9 @@ pub(crate) fn extend(tx: &mut Tx<'_>, beats: &[Heartbeat]) -> Step<Vec<LeaseStat
             row.flags |= LeaseRow::HISTORY;
             tx.conn.prepare_cached(PUT_NOTES)?.execute(params![lease.job.as_bytes(), notes.text()])?;
         }
+        if let Some(lasts) = lasts {
+            row.lasts_ms = ceil_ms(*lasts).cast_signed();
+        }
         extend_lease(tx, lease.job, &mut row)?;
         answers.push(if row.cancel_requested() { LeaseStatus::CancelRequested } else { LeaseStatus::Held });
     }
@@ -48,6 +51,11 @@ pub(crate) fn extend(tx: &mut Tx<'_>, beats: &[Heartbeat]) -> Step<Vec<LeaseStat
 /// Moves the end of a lease to now plus its length.
 pub(crate) fn extend_lease(tx: &Tx<'_>, id: JobId, row: &mut LeaseRow) -> Step<()> {
     row.until = tx.now.after(Duration::from_millis(row.lasts_ms.cast_unsigned()));
-    tx.conn.prepare_cached(EXTEND)?.execute(params![id.as_bytes(), ms(row.until), row.flags])?;
+    tx.conn.prepare_cached(EXTEND)?.execute(params![
+        id.as_bytes(),
+        ms(row.until),
+        row.lasts_ms,
+        row.flags
+    ])?;
     Ok(())
 }

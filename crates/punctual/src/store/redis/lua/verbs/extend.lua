@@ -1,7 +1,9 @@
--- extend: moves the end of leases to now plus their length (S8, S12), and stores the notes of their runs.
+-- extend: moves the end of leases to now plus their length (S8, S12), or a new length, and stores the notes of their
+-- runs. Notifies who waits until a lease ends that now ends earlier.
 -- KEYS: common.
--- ARGV: now; per lease: fence8 id, 1 if it has company from now on, else 0, and its notes if they are new.
--- Answers: a byte per lease: h held, l lost, c cancel requested.
+-- ARGV: now; per lease: fence8 id, 1 if it has company from now on, else 0; lasts4, its length from now on, 0 if
+--   unchanged; and its notes if they are new.
+-- Answers: notifications for the caller to send; a byte per lease: h held, l lost, c cancel requested.
 -- Cost: O(n log N).
 drains()
 check_clock()
@@ -15,9 +17,12 @@ for i = 2, #ARGV do
     else
         local run = rules().run_of(row)
         if sub(ARGV[i], 25, 25) == '1' then rules().set_company(run) end
-        if 25 < #ARGV[i] then rules().note(id, run, sub(ARGV[i], 26)) end
+        if 29 < #ARGV[i] then rules().note(id, run, sub(ARGV[i], 30)) end
+        local till, lasts = run.till, unp('>I4', ARGV[i], 26)
+        if 0 < lasts then run.lasts = lasts end
         rules().extend_lease(id, run)
+        if run.till < till then pending().notify(run.q, run.till) end
         answers[#answers + 1] = run.flags % 2 == 1 and 'c' or 'h'
     end
 end
-return concat(answers)
+return {put(), concat(answers)}
