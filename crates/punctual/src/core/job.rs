@@ -328,19 +328,19 @@ impl JobOptions {
             )));
         }
         if let Some(lease) = self.lease {
-            check_lease(lease)?;
+            check_lease("lease_ms", lease)?;
         }
         Ok(())
     }
 }
 
-/// Checks that a lease is within [`LEASE_MIN`] and [`LEASE_MAX`].
-pub(crate) fn check_lease(lease: Duration) -> Result<()> {
+/// Checks that a lease is within [`LEASE_MIN`] and [`LEASE_MAX`]. `field` is what its caller calls it.
+pub(crate) fn check_lease(field: &str, lease: Duration) -> Result<()> {
     if (LEASE_MIN..=LEASE_MAX).contains(&lease) {
         Ok(())
     } else {
         let (min, max) = (ceil_ms(LEASE_MIN), ceil_ms(LEASE_MAX));
-        Err(Error::invalid(format!("lease_ms {} is not within {min} to {max}", ceil_ms(lease))))
+        Err(Error::invalid(format!("{field} {} is not within {min} to {max}", ceil_ms(lease))))
     }
 }
 

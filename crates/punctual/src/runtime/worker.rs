@@ -482,7 +482,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
         }
         check_name("worker name", &self.config.name)?;
         check_slots("slots", self.config.slots)?;
-        self.config.lease.map_or(Ok(()), check_lease)?;
+        self.config.lease.map_or(Ok(()), |lease| check_lease("lease_ms", lease))?;
         if self.config.handlers.is_empty() {
             return Err(Error::invalid("a worker needs a handler").with_hint("add `.handle(…)`"));
         }

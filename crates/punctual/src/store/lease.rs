@@ -85,7 +85,7 @@ impl Reserve {
             check_name("queue", &request.queue)?;
             check_batch("jobs to reserve from one queue", request.at_most)?;
         }
-        self.lease.map_or(Ok(()), check_lease)
+        self.lease.map_or(Ok(()), |lease| check_lease("lease_ms", lease))
     }
 }
 
@@ -308,7 +308,7 @@ impl Take {
 /// Checks the heartbeats of one call.
 pub(crate) fn check_extend(beats: &[Heartbeat]) -> Result<()> {
     check_batch("leases", beats.len())?;
-    beats.iter().filter_map(|beat| beat.lasts).try_for_each(check_lease)?;
+    beats.iter().filter_map(|beat| beat.lasts).try_for_each(|lasts| check_lease("lasts_ms", lasts))?;
     let notes = beats.iter().filter_map(|beat| beat.notes.as_ref());
     let (mut bytes, mut n) = (0, 0);
     for notes in notes {

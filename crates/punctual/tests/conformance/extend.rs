@@ -136,7 +136,9 @@ pub(crate) async fn lengths_of_leases_are_bounded(t: Fixture) {
     let (run, stale) = (t.run().await, Lease { job: t.id(0), fence: 1 });
     for lasts in [secs(0), Duration::from_millis(999), LEASE_MAX + secs(1)] {
         let beats = [run.lease.into(), Heartbeat { lasts: Some(lasts), ..run.lease.into() }];
-        assert_eq!(t.store.extend(&beats).await.unwrap_err().kind(), ErrorKind::Invalid, "{lasts:?}");
+        let error = t.store.extend(&beats).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{lasts:?}");
+        assert!(error.to_string().contains("lasts_ms"), "{error}");
     }
     let beats = [secs(1), LEASE_MAX].map(|lasts| Heartbeat { lasts: Some(lasts), ..stale.into() });
     assert_eq!(t.store.extend(&beats).await.unwrap(), [LeaseStatus::Lost; 2]);
