@@ -33,6 +33,13 @@ fn with_each_client(case: impl Fn(&str, &str)) {
     }
 }
 
+/// A command that runs a handler in Python.
+fn python(t: &Cli, handler: &str) -> String {
+    fs::write(t.path("worker.py"), handler).unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/python").canonicalize().unwrap();
+    format!("PYTHONPATH='{}' exec python3 worker.py", root.display())
+}
+
 /// Pushes a job of a kind. Returns its id.
 fn push(t: &Cli, kind: &str, more: &str) -> String {
     t.ok(&format!("push {kind} {more} -o ids")).trim().to_owned()
@@ -241,9 +248,7 @@ fn a_child_that_cannot_start_is_named_and_burns_no_attempt() {
 fn a_child_is_replaced_after_its_jobs() {
     let t = Cli::new();
     let ids = [0; 5].map(|_| push(&t, "k", ""));
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/python").canonicalize().unwrap();
-    let script = "import os; from punctual_worker import work; work(lambda job: os.getpid())";
-    let command = format!("PYTHONPATH='{}' exec python3 -c '{script}'", root.display());
+    let command = python(&t, "import os; from punctual_worker import work; work(lambda job: os.getpid())");
     let worker = Worker::start(&t, &command, "--keep 1 --jobs-per-child 2");
     let pids = ids.map(|id| t.wait_for(&id, "done")["result"].as_u64().unwrap());
     assert!(pids[0] == pids[1] && pids[1] != pids[2] && pids[2] == pids[3] && pids[3] != pids[4], "{pids:?}");
@@ -255,10 +260,9 @@ fn a_child_is_replaced_after_its_jobs() {
 fn an_async_child_runs_several_jobs_at_once() {
     let t = Cli::new();
     let ids = [0; 20].map(|_| push(&t, "k", ""));
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/python").canonicalize().unwrap();
     // Each waits until all are there.
-    fs::write(
-        t.path("worker.py"),
+    let command = python(
+        &t,
         "import asyncio\n\
          from punctual_worker_async import work\n\
          here, all_here = [], None\n\
@@ -270,9 +274,7 @@ fn an_async_child_runs_several_jobs_at_once() {
          \x20   await all_here.wait()\n\
          \x20   return (await job.enqueue('next', queue='other'))['status']\n\
          work(handle, slots=20)\n",
-    )
-    .unwrap();
-    let command = format!("PYTHONPATH='{}' exec python3 worker.py", root.display());
+    );
     let worker = Worker::start(&t, &command, "--keep 1 --slots 20");
     for id in ids {
         assert_eq!(t.wait_for(&id, "done")["result"], "inserted");
@@ -289,19 +291,11 @@ fn a_job_of_a_child_that_is_too_long_ends_the_child() {
          work(lambda job: (job._pipe.write({{\"type\": \"enqueue\", \"call\": 1, \"bytes\": {}}}), time.sleep(600)))",
         LINE_BYTES_MAX + 1
     );
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/python").canonicalize().unwrap();
-    let command = format!("PYTHONPATH='{}' exec python3 -c '{script}'", root.display());
+    let command = python(&t, &script);
     let worker = Worker::start(&t, &command, "--keep 1");
     let job = t.wait_for(&id, "dead");
     assert!(job["last_error"].as_str().unwrap().contains("bytes can follow"), "{job}");
     worker.stop().ok();
-}
-
-/// A command that runs a handler in Python.
-fn python(t: &Cli, handler: &str) -> String {
-    fs::write(t.path("worker.py"), handler).unwrap();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/python").canonicalize().unwrap();
-    format!("PYTHONPATH='{}' exec python3 worker.py", root.display())
 }
 
 /// Nothing of a child is left when its jobs are settled, also if it ended by itself and what it started has its socket.

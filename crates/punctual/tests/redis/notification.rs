@@ -16,6 +16,8 @@ const JOBS_MAX: u32 = 300;
 const FELT: Duration = Duration::from_secs(5);
 /// By then the next notification has helped.
 const START_MAX: Duration = Duration::from_secs(7);
+/// How many notifications an enqueue may leave for a queue without a worker, with some for a slow machine.
+const NOTIFICATIONS_LEFT_MAX: usize = 10;
 /// How much later a slow machine may be at it.
 const SLOW: Duration = Duration::from_secs(20);
 
@@ -71,7 +73,7 @@ async fn a_ring_that_is_left_to_its_caller_leaves_a_trace() {
     assert!(before.as_ms() <= left, "a settle names no keys, and left {left}");
 }
 
-/// S9: who waits until a lease ends is told that it ends earlier.
+/// S9: who waits for the end of a lease is told that it ends earlier.
 #[tokio::test]
 async fn a_lease_that_was_made_shorter_ends_a_wait() {
     let server = Server::start(&[]);
@@ -83,8 +85,12 @@ async fn a_lease_that_was_made_shorter_ends_a_wait() {
     let lease = store.reserve(&long).await.unwrap().jobs[0].lease;
     assert!(Duration::from_mins(59) < store.reserve(&reserve(2, 1)).await.unwrap().next_due.unwrap());
     let queues = ["mail".to_owned()];
-    // The notification of the enqueue may be left.
-    while timeout(Duration::from_millis(500), store.wait(&queues, Duration::from_mins(10))).await.is_ok() {}
+    // Notifications of the enqueue may be left: the first one and its spare.
+    for _ in 0..NOTIFICATIONS_LEFT_MAX {
+        if timeout(Duration::from_millis(500), store.wait(&queues, Duration::from_mins(10))).await.is_err() {
+            break;
+        }
+    }
     let wait = timeout(SLOW, store.wait(&queues, Duration::from_mins(10)));
     let beats = [Heartbeat { lasts: Some(Duration::from_secs(1)), ..lease.into() }];
     let (woken, extended) = tokio::join!(wait, other.extend(&beats));

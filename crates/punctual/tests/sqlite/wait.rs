@@ -72,7 +72,7 @@ async fn who_waits_for_an_end_wakes_no_other_one() {
     assert!(returns <= 100, "{returns} returns of waits that last 150 ms and more, six at a time");
 }
 
-/// S9: who waits until a lease ends is told that it ends earlier, by another handle of the file.
+/// S9: who waits for the end of a lease finds out that another handle of the file made it shorter.
 #[tokio::test]
 async fn a_lease_that_was_made_shorter_ends_a_wait() {
     let folder = Folder::new();
