@@ -68,7 +68,8 @@ command leaves behind when it exits by itself are not touched.
 
 With --keep, N children of the command stay, and each runs one job after the other. A child reads jobs and writes \
 verdicts on a socket, its stdin, as docs/pipe-workers.md describes; clients/ has libraries for it. A child that ends is \
-started again. The job that it had is retried, with the exit status as its error.
+started again, after all that it had started was ended. The jobs that it had are retried, with the exit status as their \
+error.
 
 SIGTERM, SIGHUP and SIGINT stop the worker. It starts no more jobs, and running commands may finish within --grace. After \
 that time, or at a second signal, they are ended. Their jobs are released, and no attempt is counted.
@@ -79,7 +80,7 @@ Examples:
   punctual work --exec ./run --weighted -q mail=3 -q bulk=1 --slots 32 --queue-slots bulk=4")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Work {
-    /// Command that `sh -c` runs for each job.
+    /// Command that `sh -c` runs for each job, or with --keep for each child.
     #[arg(long, value_name = "CMD")]
     exec: String,
     /// Keep N children of the command, each of which runs one job after the other (default: one process for each job).
@@ -154,7 +155,9 @@ pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
             move |job: JobRecord, ctx: Ctx<()>| children.clone().run(job, ctx)
         };
         let served = serve(session, args, n, run, shutdown, || children.give_back()).await;
-        children.stop().await;
+        if timeout(gone_max(args), children.stop()).await.is_err() {
+            tracing::error!("a killed child has not ended; the worker ends without it");
+        }
         return served;
     }
     let runner = Runner::new(How {
@@ -170,6 +173,12 @@ pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
         move |job: JobRecord, ctx: Ctx<()>| runner.clone().run(job, ctx)
     };
     serve(session, args, SLOTS, run, Shutdown::default(), || runner.give_back()).await
+}
+
+/// How long a worker that ends waits until what it has to end is gone: a child is asked first, then gets SIGTERM, then SIGKILL.
+#[cfg(unix)]
+fn gone_max(args: &Work) -> Duration {
+    2 * args.kill_after + KILLED_MAX
 }
 
 /// Serves the queues until the worker is stopped. `give_back` ends what runs.
@@ -248,7 +257,7 @@ async fn end(
         _ = requests.next() => {}
         () = tokio::time::sleep(args.grace) => {}
     }
-    if timeout(2 * args.kill_after + KILLED_MAX, give_back).await.is_err() {
+    if timeout(gone_max(args), give_back).await.is_err() {
         tracing::error!("a killed command has not ended; its job is released anyway");
     }
     shutdown.now.cancel();

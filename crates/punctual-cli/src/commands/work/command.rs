@@ -31,7 +31,7 @@ pub(super) struct Running {
 
 impl Running {
     /// Starts `command` under a supervisor: this adds what is needed to a command line that is otherwise complete. Its stdin
-    /// will be `payload`, or what its stdout is. Dropped before it is done, nothing was started.
+    /// will be `payload`. A child that stays has none: see [`child`](Self::child). Dropped before it is done, nothing was started.
     pub(super) async fn start(mut command: Command, payload: Option<&[u8]>) -> io::Result<Self> {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
@@ -54,7 +54,8 @@ impl Running {
         Self::supervised(NAME, words, kill_after)
     }
 
-    /// A command line that a supervisor runs as a child that stays: its stdout is its stdin as well.
+    /// A command line that a supervisor runs as a child that stays. The socket that this command has as its stdout becomes the child's
+    /// stdin.
     pub(super) fn child(words: &[&str], kill_after: Duration) -> io::Result<Command> {
         Self::supervised(NAME_OF_CHILD, words, kill_after)
     }
