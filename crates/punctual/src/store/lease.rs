@@ -148,8 +148,8 @@ pub struct Heartbeat {
     /// Whether another suspect runs beside it from now on, so that no expired lease ends it (S9). Stays in force.
     #[serde(default)]
     pub company: bool,
-    /// The length of the lease from now on, for this extension and later ones, 1 s to 24 h; `None` keeps it. The lease
-    /// can end earlier by it than before.
+    /// The length of the lease from now on, for this extension and later ones, 1 s to 24 h; `None` keeps it. With
+    /// a shorter one, the lease can end earlier than before.
     #[serde(default, rename = "lasts_ms", skip_serializing_if = "Option::is_none", with = "opt_ms")]
     pub lasts: Option<Duration>,
 }

@@ -1,5 +1,5 @@
 -- extend: moves the end of leases to now plus their length (S8, S12), or a new length, and stores the notes of their
--- runs. Notifies who waits until a lease ends that now ends earlier.
+-- runs. Notifies those who wait for the end of a lease that now ends earlier.
 -- KEYS: common.
 -- ARGV: now; per lease: fence8 id, 1 if it has company from now on, else 0; lasts4, its length from now on, 0 if
 --   unchanged; and its notes if they are new.
