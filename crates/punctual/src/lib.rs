@@ -46,8 +46,6 @@ pub use tokio_util::sync::CancellationToken;
 /// # Ok(()) }
 /// ```
 pub mod job {
-    #[doc(hidden)]
-    pub use crate::core::suggest::did_you_mean;
     pub use crate::core::{
         backoff::Growth,
         duration::parse_duration,
@@ -56,6 +54,8 @@ pub mod job {
         job::{Concurrency, Failure, Running, Scope, Status},
         notes::{LogLine, Notes, Progress},
     };
+    #[doc(hidden)]
+    pub use crate::core::{size::parse_size, suggest::did_you_mean};
 }
 
 /// What the calls of a [`Client`] return: builders, handles and reports.

@@ -14,6 +14,8 @@ mod command;
 #[cfg(unix)]
 mod frame;
 #[cfg(unix)]
+mod memory;
+#[cfg(unix)]
 pub(crate) mod process;
 #[cfg(unix)]
 pub(crate) mod supervisor;
@@ -22,7 +24,7 @@ use std::{convert::Infallible, io::Write as _, str::FromStr, time::Duration};
 
 use punctual::{
     Ctx, JobRecord, Outcome, Worker,
-    job::parse_duration,
+    job::{parse_duration, parse_size},
     worker::{LiveReport, Shutdown, WorkReport},
 };
 use serde::Serialize;
@@ -31,7 +33,8 @@ use tokio::time::timeout;
 #[cfg(unix)]
 use self::{
     child::Manner,
-    children::Children,
+    children::{Children, Wear},
+    memory::Memory,
     process::{How, Runner},
 };
 use super::{Session, health::HealthArgs};
@@ -49,6 +52,8 @@ const GONE_MAX: Duration = Duration::from_hours(24);
 const KILLED_MAX: Duration = Duration::from_secs(10);
 /// The jobs that run at once, each in a process of its own.
 const SLOTS: usize = 8;
+/// The least memory of a child that can be its limit. Less is a number without its unit.
+const CHILD_BYTES_MIN: u64 = 1 << 20;
 /// The most children.
 const KEEP_MAX: i64 = 1_000;
 
@@ -89,6 +94,9 @@ pub(crate) struct Work {
     /// End a child after so many jobs, and start another one (default: no limit).
     #[arg(long, value_name = "N", requires = "keep", value_parser = clap::value_parser!(u64).range(1..))]
     jobs_per_child: Option<u64>,
+    /// Replace a child that has more memory than this after a job, such as 512MiB, with what it started (default: no limit).
+    #[arg(long, value_name = "SIZE", requires = "keep", value_parser = memory_per_child)]
+    memory_per_child: Option<u64>,
     /// Queue to serve, or NAME=WEIGHT with --weighted; may be repeated (default: default).
     #[arg(short, long = "queue", value_name = "QUEUE")]
     queues: Vec<String>,
@@ -147,9 +155,10 @@ pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
             worker: args.name.as_deref().map(Into::into),
             client: session.client.clone(),
         };
+        let wear = Wear { jobs_max: args.jobs_per_child, bytes_max: args.bytes_max()? };
         crate::descriptors::raise();
         let shutdown = Shutdown::default();
-        let children = Children::start(manner, n, args.jobs_per_child, shutdown.graceful.clone());
+        let children = Children::start(manner, n, wear, shutdown.graceful.clone());
         let run = {
             let children = children.clone();
             move |job: JobRecord, ctx: Ctx<()>| children.clone().run(job, ctx)
@@ -265,6 +274,18 @@ async fn end(
 }
 
 impl Work {
+    /// The most bytes of memory of a child, and how to look at them.
+    #[cfg(unix)]
+    fn bytes_max(&self) -> Result<Option<(u64, Memory)>> {
+        let Some(most) = self.memory_per_child else { return Ok(None) };
+        let memory = Memory::of_system().map_err(|e| {
+            Failure::unsupported("--memory-per-child does not work on this system")
+                .why(format!("the system does not say how much memory processes have: {e}"))
+                .hint("mount /proc, or use --jobs-per-child")
+        })?;
+        Ok(Some((most, memory)))
+    }
+
     /// Queues in their order.
     fn names(&self) -> Result<Vec<String>> {
         let weighted = self.queues.iter().find(|queue| split::<u32>(queue).1.is_some());
@@ -304,6 +325,15 @@ fn queue_slots(text: &str) -> std::result::Result<(String, usize), String> {
     match split(text) {
         (name, Some(slots)) => Ok((name.to_owned(), slots)),
         (_, None) => Err("write a queue and its slots, such as mail=5".to_owned()),
+    }
+}
+
+/// The memory that a child may have.
+fn memory_per_child(text: &str) -> std::result::Result<u64, String> {
+    match parse_size(text) {
+        Ok(bytes) if CHILD_BYTES_MIN <= bytes => Ok(bytes),
+        Ok(bytes) => Err(format!("{bytes} bytes are too few: write at least 1MiB, such as 512MiB")),
+        Err(e) => Err(format!("{e}: {}", e.hint().unwrap_or_default())),
     }
 }
 

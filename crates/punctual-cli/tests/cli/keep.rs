@@ -256,6 +256,116 @@ fn a_child_is_replaced_after_its_jobs() {
     assert!(!said.err.contains("WARN"), "{said:#?}");
 }
 
+/// A job that leaves its child too large ends as it ends by itself. The next one runs in another child.
+#[test]
+fn a_child_that_has_too_much_memory_is_replaced_between_two_jobs() {
+    let t = Cli::new();
+    let ids = ["small", "large", "small", "small"].map(|kind| push(&t, kind, "--max-attempts 1"));
+    let command = python(
+        &t,
+        "import os\n\
+         from punctual_worker import work\n\
+         kept = []\n\
+         def handle(job):\n\
+         \x20   if job.kind == 'large': kept.append(b'x' * (128 << 20))\n\
+         \x20   return os.getpid()\n\
+         work(handle)\n",
+    );
+    let worker = Worker::start(&t, &command, "--keep 1 --memory-per-child 96MiB");
+    let pids = ids.map(|id| t.wait_for(&id, "done")["result"].as_u64().unwrap());
+    assert!(pids[0] == pids[1] && pids[1] != pids[2] && pids[2] == pids[3], "{pids:?}");
+    let said = worker.stop();
+    assert!(!said.err.contains("WARN"), "{said:#?}");
+}
+
+/// What a child started counts, and ends with it. One job is enough each time, which is named once.
+#[test]
+fn what_a_child_started_counts_for_its_memory() {
+    let t = Cli::new();
+    let ids = [0; 3].map(|_| push(&t, "k", "--max-attempts 1"));
+    let command = python(
+        &t,
+        "import os, subprocess, sys\n\
+         from punctual_worker import work\n\
+         code = \"x = b'x' * (128 << 20); print('up', flush=True); import time; time.sleep(600)\"\n\
+         def handle(job):\n\
+         \x20   started = subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.PIPE)\n\
+         \x20   started.stdout.readline()\n\
+         \x20   return [os.getpid(), started.pid]\n\
+         work(handle)\n",
+    );
+    let worker = Worker::start(&t, &command, "--keep 1 --memory-per-child 96MiB");
+    let pids = ids.map(|id| t.wait_for(&id, "done")["result"].clone());
+    assert!(pids[0][0] != pids[1][0] && pids[1][0] != pids[2][0], "{pids:?}");
+    // The second child began when nothing of the first one was left.
+    assert!(is_over(process(&pids[0][1].to_string())));
+    let said = worker.stop();
+    assert_eq!(said.err.matches("--memory-per-child may be too small").count(), 1, "{said:#?}");
+    assert_eq!(said.err.matches("WARN").count(), 1, "{said:#?}");
+}
+
+/// Other runs of a child that is too large may finish. Until then it takes no more jobs.
+#[test]
+fn a_child_that_has_too_much_memory_lets_its_other_runs_finish() {
+    let t = Cli::new();
+    let waits = push_begun(&t, "waits", "first");
+    let command = python(
+        &t,
+        "import asyncio, os\n\
+         from punctual_worker_async import work\n\
+         kept = []\n\
+         async def handle(job):\n\
+         \x20   if job.kind == 'large': kept.append(b'x' * (128 << 20))\n\
+         \x20   if job.kind == 'waits':\n\
+         \x20       open(job.json()['begun'], 'w').write('begun\\n')\n\
+         \x20       while not os.path.exists(job.json()['until']): await asyncio.sleep(0.01)\n\
+         \x20   return [os.getpid(), len(kept)]\n\
+         work(handle, slots=3)\n",
+    );
+    let worker = Worker::start(&t, &command, "--keep 1 --slots 3 --memory-per-child 96MiB");
+    t.wait_for_file("first.begun");
+    let large = push(&t, "large", "");
+    let large = t.wait_for(&large, "done")["result"].clone();
+    let next = push(&t, "small", "");
+    t.wait_for(&next, "running");
+    fs::write(t.path("first.until"), "").unwrap();
+    let waits = t.wait_for(&waits, "done");
+    assert_eq!((&waits["attempt"], result(&waits)), (&json!(1), &large));
+    let next = t.wait_for(&next, "done")["result"].clone();
+    assert!(next[0] != large[0] && next[1] == 0, "{large} {next}");
+    worker.stop().ok();
+}
+
+/// It would never run a job, or be replaced after each: it is said, and the jobs wait.
+#[test]
+fn a_child_that_is_too_large_before_its_first_job_is_refused() {
+    let t = Cli::new();
+    let id = push(&t, "k", "");
+    let command = python(&t, "from punctual_worker import work; open('starts', 'a').write('.'); work(print)");
+    let worker = Worker::start(&t, &command, "--keep 1 --memory-per-child 1MiB");
+    wait(
+        || (3 <= fs::read_to_string(t.path("starts")).unwrap_or_default().len()).then_some(()),
+        || "it was not started three times".to_owned(),
+    );
+    let said = worker.stop();
+    assert!(
+        said.err.contains("before its first job, and --memory-per-child is 1 024 KiB: raise the limit"),
+        "{said:#?}"
+    );
+    let job = t.json(&format!("show {id}"));
+    assert_eq!((&job["state"], &job["attempt"]), (&json!("waiting"), &json!(1)), "{job}");
+    assert_eq!(job["failures"], json!([]), "{job}");
+}
+
+#[test]
+fn the_memory_of_a_child_is_a_size_of_one_mib_or_more() {
+    let t = Cli::new();
+    for (size, word) in [("512", "at least 1MiB"), ("512MB", "such as 512MiB"), ("0", "at least 1MiB")] {
+        t.run(&format!("work --exec true --keep 1 --memory-per-child {size}")).is_usage(word);
+    }
+    t.run("work --exec true --memory-per-child 512MiB").is_usage("--keep");
+}
+
 #[test]
 fn an_async_child_runs_several_jobs_at_once() {
     let t = Cli::new();

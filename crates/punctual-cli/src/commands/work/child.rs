@@ -15,7 +15,7 @@ use std::{
     process::Stdio,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU8, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -37,6 +37,7 @@ use super::{
     capture::Tail,
     command::Running,
     frame::{Frames, FromChild, PROTOCOL, ToChild, Why},
+    memory::Memory,
 };
 
 /// How long a child may take until it says that it is ready.
@@ -47,6 +48,8 @@ const SLOTS_MAX: usize = 1_000;
 const CALLS_MAX: usize = 1_000;
 /// The most KiB of such jobs. Beyond, its other frames wait for the store.
 const CALLS_KIB_MAX: u32 = 16 * 1024;
+/// How long a look at the memory of a child is waited for. The child goes on as if it had found nothing.
+const LOOK_MAX: Duration = Duration::from_secs(1);
 /// How long frames are read that a child left when it ended.
 const LEFT_MAX: Duration = Duration::from_secs(1);
 
@@ -75,6 +78,12 @@ pub(super) struct Child {
     tail: Tail,
     /// How many jobs it can run at once.
     pub(super) slots: usize,
+    /// The number of its supervisor: what has this one as an ancestor belongs to the child.
+    supervisor: Option<u32>,
+    /// The most bytes of memory that a look has found.
+    bytes: AtomicU64,
+    /// Whether a look is under way.
+    is_looked_at: AtomicBool,
     /// Fired to have it ended.
     killed: CancellationToken,
 }
@@ -170,6 +179,9 @@ impl Manner {
             begun: AtomicU64::new(0),
             tail: life.tail.clone(),
             slots,
+            supervisor: life.running.supervisor(),
+            bytes: AtomicU64::new(0),
+            is_looked_at: AtomicBool::new(false),
             killed: CancellationToken::new(),
         });
         tokio::spawn(write_all(write, to_write, life.ended.clone()));
@@ -306,6 +318,28 @@ impl Child {
     /// Returns how many runs were opened.
     pub(super) fn begun(&self) -> u64 {
         self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Looks at its memory, outside of the tasks of the worker. Returns the most bytes that a look has found. While a look is under way,
+    /// another one is not begun.
+    pub(super) async fn look(self: &Arc<Self>, memory: &Memory) -> u64 {
+        if let Some(supervisor) = self.supervisor
+            && !self.is_looked_at.swap(true, Ordering::AcqRel)
+        {
+            let (child, memory) = (Arc::clone(self), memory.clone());
+            let looked = tokio::task::spawn_blocking(move || {
+                let bytes = memory.of_descendants(supervisor);
+                child.bytes.fetch_max(bytes, Ordering::AcqRel);
+                child.is_looked_at.store(false, Ordering::Release);
+            });
+            let _ = timeout(LOOK_MAX, looked).await;
+        }
+        self.bytes()
+    }
+
+    /// Returns the most bytes of memory that a look has found.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Acquire)
     }
 
     /// Returns whether it can get jobs: nobody ended it, and it did not end.

@@ -24,7 +24,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     child::{Child, Gone, Manner, Opened},
     frame::Why,
+    memory::Memory,
 };
+use crate::output::size;
 
 /// Pauses before a child is started again that ended without having run a job.
 const RESTART_FIRST: Duration = Duration::from_millis(200);
@@ -36,10 +38,29 @@ const UNSTARTED_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(super) struct Children(Arc<Shared>);
 
+/// When a child that works is replaced by another one.
+#[derive(Clone)]
+pub(super) struct Wear {
+    /// After so many jobs.
+    pub(super) jobs_max: Option<u64>,
+    /// After the job that left it with more bytes of memory than this, and how to look at them.
+    pub(super) bytes_max: Option<(u64, Memory)>,
+}
+
+impl Wear {
+    /// Returns whether a child takes no more jobs.
+    fn is_reached(&self, child: &Child) -> bool {
+        self.jobs_max.is_some_and(|most| most <= child.begun()) || self.is_large(child)
+    }
+
+    fn is_large(&self, child: &Child) -> bool {
+        self.bytes_max.as_ref().is_some_and(|(most, _)| *most < child.bytes())
+    }
+}
+
 struct Shared {
     manner: Manner,
-    /// A child is ended after so many jobs, and another one started.
-    jobs_max: Option<u64>,
+    wear: Wear,
     /// Children that take jobs.
     ready: Mutex<Vec<Place>>,
     /// Notified once for each slot that is free again.
@@ -67,15 +88,10 @@ struct Place {
 
 impl Children {
     /// Starts `n` children. `stopping` is fired when the worker reserves no more.
-    pub(super) fn start(
-        manner: Manner,
-        n: usize,
-        jobs_max: Option<u64>,
-        stopping: CancellationToken,
-    ) -> Self {
+    pub(super) fn start(manner: Manner, n: usize, wear: Wear, stopping: CancellationToken) -> Self {
         let children = Self(Arc::new(Shared {
             manner,
-            jobs_max,
+            wear,
             ready: Mutex::default(),
             freed: Notify::new(),
             stopping,
@@ -117,7 +133,7 @@ impl Children {
 
 impl Shared {
     /// What becomes of a job; `None`: it is given back.
-    async fn outcome(&self, job: &JobRecord, ctx: &Ctx<()>) -> Option<Outcome> {
+    async fn outcome(self: &Arc<Self>, job: &JobRecord, ctx: &Ctx<()>) -> Option<Outcome> {
         loop {
             let slot = tokio::select! {
                 biased;
@@ -140,7 +156,7 @@ impl Shared {
         &self,
         job: &JobRecord,
         ctx: &Ctx<()>,
-        slot: Slot<'_>,
+        slot: Slot,
         mut opened: Opened,
     ) -> Option<Option<Outcome>> {
         let cut = self.cut(job.timeout, ctx);
@@ -161,7 +177,7 @@ impl Shared {
                 }
             }
         };
-        drop(slot);
+        self.free_after_look(slot);
         // A child that is gone answers for all of its runs.
         let ended = ended.unwrap_or_else(|_| Err("the child ended".to_owned()));
         if why.is_none() && ended.is_err() && opened.withdraw() {
@@ -192,7 +208,7 @@ impl Shared {
     }
 
     /// Waits for a free slot.
-    async fn slot(&self) -> Slot<'_> {
+    async fn slot(self: &Arc<Self>) -> Slot {
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);
@@ -206,18 +222,26 @@ impl Shared {
     }
 
     /// Returns a free slot of the child that runs the fewest jobs.
-    fn free(&self) -> Option<Slot<'_>> {
+    fn free(self: &Arc<Self>) -> Option<Slot> {
         let mut ready = self.ready();
         let is_free = |place: &&mut Place| {
-            place.used < place.child.slots && place.child.takes_jobs() && !self.is_used_up(&place.child)
+            place.used < place.child.slots && place.child.takes_jobs() && !self.wear.is_reached(&place.child)
         };
         let place = ready.iter_mut().filter(is_free).min_by_key(|place| place.used)?;
         place.used += 1;
-        Some(Slot { shared: self, child: Arc::clone(&place.child) })
+        Some(Slot { shared: Arc::clone(self), child: Arc::clone(&place.child) })
     }
 
-    fn is_used_up(&self, child: &Child) -> bool {
-        self.jobs_max.is_some_and(|most| most <= child.begun())
+    /// Frees a slot after a look at the memory of its child, so that no job begins in a child that is too large. The verdict of the run
+    /// before does not wait for the look.
+    fn free_after_look(&self, slot: Slot) {
+        if let Some((_, memory)) = &self.wear.bytes_max {
+            let memory = memory.clone();
+            tokio::spawn(async move {
+                slot.child.look(&memory).await;
+                drop(slot);
+            });
+        }
     }
 
     fn ready(&self) -> std::sync::MutexGuard<'_, Vec<Place>> {
@@ -227,7 +251,7 @@ impl Shared {
     /// Keeps one child: starts it, and again when it is gone.
     async fn keep(self: Arc<Self>, number: usize) {
         let pauses = Backoff::exponential(RESTART_FIRST).max(RESTART_MAX);
-        let mut failures = 0;
+        let (mut failures, mut is_named) = (0, false);
         loop {
             let started = tokio::select! {
                 biased;
@@ -236,27 +260,22 @@ impl Shared {
             };
             let why = match started {
                 Err(why) => why,
-                Ok((child, task)) => {
-                    let used_up = CancellationToken::new();
-                    let place = Place { child: Arc::clone(&child), used: 0, used_up: used_up.clone() };
-                    self.ready().push(place);
-                    for _ in 0..child.slots {
-                        self.freed.notify_one();
-                    }
-                    let gone = self.gone(&child, &used_up, task).await;
-                    self.ready().retain(|place| !Arc::ptr_eq(&place.child, &child));
-                    match gone {
-                        _ if self.ending.is_cancelled() => return,
-                        // It had its jobs.
-                        None => continue,
-                        Some(gone) => {
-                            if 0 < gone.runs {
-                                failures = 0;
-                            }
-                            gone.why
+                Ok((child, task)) => match self.serve(&child, task).await {
+                    _ if self.ending.is_cancelled() => return,
+                    Ok(()) => {
+                        failures = 0;
+                        if self.wear.is_large(&child) {
+                            log_large(number, &child, &mut is_named);
                         }
+                        continue;
                     }
-                }
+                    Err(gone) => {
+                        if 0 < gone.runs {
+                            failures = 0;
+                        }
+                        gone.why
+                    }
+                },
             };
             failures += 1;
             let pause = pauses.delay(failures, fastrand::f64());
@@ -266,6 +285,36 @@ impl Shared {
                 () = sleep(pause) => {}
             }
         }
+    }
+
+    /// Lets a child run jobs until it is gone. An error is that it ended too soon: by itself, or since no job fits into its memory.
+    async fn serve(&self, child: &Arc<Child>, task: JoinHandle<Gone>) -> Result<(), Gone> {
+        let used_up = CancellationToken::new();
+        let too_large = match &self.wear.bytes_max {
+            // It would be replaced after each job, or never run one.
+            Some((most, memory)) => {
+                Some(child.look(memory).await).filter(|bytes| most < bytes).map(|bytes| (bytes, *most))
+            }
+            None => None,
+        };
+        if let Some((bytes, most)) = too_large {
+            used_up.cancel();
+            self.gone(child, &used_up, task).await;
+            let why = format!(
+                "the child has {} of memory before its first job, and --memory-per-child is {}: raise the limit",
+                size(bytes),
+                size(most)
+            );
+            return Err(Gone { why, runs: 0 });
+        }
+        let place = Place { child: Arc::clone(child), used: 0, used_up: used_up.clone() };
+        self.ready().push(place);
+        for _ in 0..child.slots {
+            self.freed.notify_one();
+        }
+        let gone = self.gone(child, &used_up, task).await;
+        self.ready().retain(|place| !Arc::ptr_eq(&place.child, child));
+        gone.map_or(Ok(()), Err)
     }
 
     /// Waits until a child is gone. `None`: it was asked to end.
@@ -293,25 +342,39 @@ impl Shared {
 }
 
 /// A slot of a child that is used by a job. Dropped, it is free again.
-struct Slot<'a> {
-    shared: &'a Shared,
+struct Slot {
+    shared: Arc<Shared>,
     child: Arc<Child>,
 }
 
-impl Drop for Slot<'_> {
+impl Drop for Slot {
     fn drop(&mut self) {
         let mut ready = self.shared.ready();
         let Some(place) = ready.iter_mut().find(|place| Arc::ptr_eq(&place.child, &self.child)) else {
             return;
         };
         place.used -= 1;
-        if self.shared.is_used_up(&self.child) {
+        if self.shared.wear.is_reached(&self.child) {
             if place.used == 0 {
                 place.used_up.cancel();
             }
         } else if self.child.takes_jobs() {
             self.shared.freed.notify_one();
         }
+    }
+}
+
+/// Logs that a child was replaced because of its memory. The first time that one job was enough, it is a warning: each job may cost the
+/// start of a child.
+fn log_large(number: usize, child: &Child, is_named: &mut bool) {
+    let (jobs, bytes) = (child.begun(), size(child.bytes()));
+    if jobs == 1 && !std::mem::replace(is_named, true) {
+        tracing::warn!(
+            child = number,
+            "replaced after its first job, which left it with {bytes} of memory: --memory-per-child may be too small"
+        );
+    } else {
+        tracing::debug!(child = number, "replaced after {jobs} jobs, with {bytes} of memory");
     }
 }
 

@@ -68,6 +68,11 @@ impl Running {
         Ok(command)
     }
 
+    /// The number of the supervisor, which is the parent of the command; `None` if it has ended.
+    pub(super) fn supervisor(&self) -> Option<u32> {
+        self.supervisor.id()
+    }
+
     pub(super) fn stdout(&mut self) -> Option<ChildStdout> {
         self.supervisor.stdout.take()
     }

@@ -8,12 +8,11 @@ use crate::core::{
     duration::{UNITS, parse_duration},
     error::{Error, Result},
     rate::Rate,
+    size::{self, parse_size},
     suggest::did_you_mean,
 };
 
 const WEIGHT: &str = "a number from 1 to 100, or none";
-/// Units of bytes, and how often each is doubled from one byte.
-const BYTES: [(&str, u32); 3] = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
 
 impl QueueSettings {
     /// All names, and the values that each takes. Optional ones also take `none`.
@@ -194,7 +193,7 @@ fn rate_text(rate: Rate) -> String {
 
 /// Writes bytes in the largest unit of which they are a whole number.
 fn bytes_text(n: u64) -> String {
-    let unit = BYTES.into_iter().rev().find(|(_, shift)| 0 < n && n.trailing_zeros() >= *shift);
+    let unit = size::UNITS.into_iter().rev().find(|(_, shift)| 0 < n && n.trailing_zeros() >= *shift);
     unit.map_or_else(|| n.to_string(), |(unit, shift)| format!("{}{unit}", n >> shift))
 }
 
@@ -254,12 +253,7 @@ fn number(key: &str, value: &str) -> Result<u64> {
 
 /// A number, with a unit if it is a round one.
 fn bytes(key: &str, value: &str) -> Result<u64> {
-    let (digits, shift) = BYTES
-        .into_iter()
-        .find_map(|(unit, shift)| Some((value.strip_suffix(unit)?, shift)))
-        .unwrap_or((value, 0));
-    let n = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
-    n.ok_or_else(|| wrong(key, value))
+    parse_size(value).map_err(|_| wrong(key, value))
 }
 
 fn duration(key: &str, value: &str) -> Result<Duration> {
