@@ -28,15 +28,7 @@ async fn on_dead_hears_of_jobs_that_a_settle_ended() {
 async fn on_dead_hears_of_jobs_whose_lease_was_reclaimed_for_the_last_time() {
     let rig = Rig::new();
     rig.client.enqueue(Work { n: 1 }).max_attempts(1).await.unwrap().id().unwrap();
-    let crashed = Reserve {
-        call: punctual::store::CallId { instance: 7, number: 1 },
-        worker: "crashed".into(),
-        queues: vec![QueueRequest { queue: "default".into(), share: 1, at_most: 1 }],
-        n: 1,
-        lease: None,
-        company: false,
-    };
-    assert_eq!(rig.client.store().reserve(&crashed).await.unwrap().jobs.len(), 1);
+    rig.crash_with_one("default").await;
     rig.clock.advance(Duration::from_secs(2));
     let (tell, mut told) = unbounded_channel();
     let (handler, _) = telling(|_| Outcome::Done);

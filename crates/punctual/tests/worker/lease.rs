@@ -234,3 +234,42 @@ async fn a_lost_lease_fires_the_token_and_the_run_changes_nothing() {
     let job = rig.get(id).await;
     assert_eq!((job.state, job.running.unwrap().worker.as_str()), (State::Running, "other"));
 }
+
+/// S9: a worker reclaims the leases of others while all of its slots are taken, or those of a queue.
+#[tokio::test]
+async fn a_worker_reclaims_where_it_has_no_free_slot() {
+    for slots in [1, 2] {
+        let mut rig = Rig::new();
+        rig.client.enqueue(Work { n: 1 }).max_attempts(1).await.unwrap();
+        rig.crash_with_one("default").await;
+        rig.enqueue(2).await;
+        let (tell, mut told) = unbounded_channel();
+        let tell_of_dead = tell.clone();
+        let worker = rig.worker().slots(slots).queue_slots("default", 1).on_dead(move |_, reason| {
+            let _ = tell_of_dead.send(reason);
+            std::future::ready(())
+        });
+        let (stop, working) = start(worker.handle(move |job: Work, ctx: Ctx| {
+            let _ = tell.send(job.n.to_string());
+            async move { ctx.cancel_token().cancelled().await }
+        }));
+        assert_eq!(told.recv().await.unwrap(), "2");
+        rig.clock.advance(Duration::from_millis(600));
+        rig.called("extend").await;
+        rig.called("extend").await;
+        rig.clock.advance(Duration::from_millis(600));
+        // A heartbeat comes each third of a second.
+        let mut beats = 0;
+        loop {
+            match rig.calls.recv().await.unwrap() {
+                "reserve" => break,
+                "extend" => beats += 1,
+                _ => {}
+            }
+            assert!(beats < 20, "{slots} slots: nothing is reclaimed");
+        }
+        assert_eq!(told.recv().await.unwrap(), "attempts", "{slots} slots");
+        stop.cancel();
+        assert_eq!(working.await.unwrap().unwrap().reclaimed, 1);
+    }
+}

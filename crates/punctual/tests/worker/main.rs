@@ -97,6 +97,19 @@ impl Rig {
         self.client.get(id).await.unwrap().unwrap()
     }
 
+    /// Reserves a job of the queue as a worker does that is killed at once.
+    async fn crash_with_one(&self, queue: &str) {
+        let reserve = Reserve {
+            call: CallId { instance: 7, number: 1 },
+            worker: "crashed".into(),
+            queues: vec![QueueRequest { queue: queue.into(), share: 1, at_most: 1 }],
+            n: 1,
+            lease: None,
+            company: false,
+        };
+        assert_eq!(self.client.store().reserve(&reserve).await.unwrap().jobs.len(), 1);
+    }
+
     /// Waits until a verb is called again.
     async fn called(&mut self, verb: &str) {
         while self.calls.recv().await.unwrap() != verb {}

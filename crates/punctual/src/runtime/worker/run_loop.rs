@@ -50,8 +50,8 @@ use crate::{
         },
     },
     store::{
-        Batch, CallId, EndReason, Heartbeat, Lease, LeaseStatus, Reserve, Reserved, Settled, Settlement,
-        Store, Verdict,
+        Batch, CallId, EndReason, Heartbeat, Lease, LeaseStatus, QueueRequest, Reclaimed, Reserve, Reserved,
+        Settled, Settlement, Store, Verdict,
     },
 };
 
@@ -66,6 +66,9 @@ const fn is_tick(_: &JobRecord) -> bool {
 const IDLE_MAX: Duration = Duration::from_mins(10);
 /// How long to wait before jobs of an unavailable part of the store are settled again.
 const AWAY_PAUSE: Duration = Duration::from_millis(200);
+/// How often a worker reclaims expired leases in queues that it does not reserve from, because its slots are taken or the
+/// queue is at its cap (S9: at most 1 s after their ends). No notification reaches it meanwhile.
+const RECLAIM_EVERY: Duration = Duration::from_millis(500);
 
 /// The state of the loop.
 pub(crate) struct RunLoop<'a> {
@@ -100,6 +103,8 @@ pub(crate) struct RunLoop<'a> {
     /// The number of the last reserve.
     call: CallId,
     look: Look,
+    /// When to reclaim in queues that no reserve has named for a while.
+    reclaim_at: Instant,
     /// Reserved suspects that wait for each other.
     waiting: Waiting,
     /// Nothing was reserved in the previous iteration, by an order or for the sake of a suspect.
@@ -155,6 +160,7 @@ impl<'a> RunLoop<'a> {
             reserve: None,
             call: CallId { instance: fastrand::u64(..), number: 0 },
             look: Look::Now,
+            reclaim_at: Instant::now() + RECLAIM_EVERY,
             waiting: Waiting::default(),
             was_quiet: false,
             ask_again_at: None,
@@ -181,6 +187,7 @@ impl<'a> RunLoop<'a> {
                 return Ok(());
             }
             self.admit().await;
+            self.reclaim().await;
             self.plan_reserve();
             if self.reserve.is_some() || !self.settlements.is_empty() {
                 self.settle_and_reserve().await?;
@@ -309,6 +316,42 @@ impl<'a> RunLoop<'a> {
         true
     }
 
+    /// Returns the queues of which it reserves nothing and hears nothing, because its slots are taken or they are at their caps.
+    fn unheard(&self) -> Vec<&str> {
+        let names = self.queues.names().iter().map(String::as_str);
+        if self.phase != Phase::Working || self.is_quiet() {
+            return Vec::new();
+        }
+        if self.free_slots() == 0 {
+            return names.collect();
+        }
+        let heard = self.queues.below_cap(|queue| self.runs.executing_in(queue));
+        names.filter(|name| !heard.iter().any(|heard| heard == name)).collect()
+    }
+
+    /// Reclaims expired leases of the queues of which it hears nothing (S9): a reserve that requests no job.
+    ///
+    /// A call that fails is not repeated; the next one is due soon. What a lost answer told is lost: the run and its
+    /// history are in the store.
+    async fn reclaim(&mut self) {
+        if Instant::now() < self.reclaim_at || self.reserve.is_some() {
+            return;
+        }
+        let request = |name: &str| QueueRequest { queue: name.to_owned(), share: 1, at_most: 0 };
+        let queues: Vec<_> = self.unheard().into_iter().map(request).collect();
+        if queues.is_empty() {
+            return;
+        }
+        self.reclaim_at = Instant::now() + RECLAIM_EVERY;
+        self.call.number += 1;
+        let worker = self.setup.config.name.clone();
+        let reserve = Reserve { call: self.call, worker, queues, n: 1, lease: None, company: true };
+        match self.store.reserve(&reserve).await {
+            Ok(batch) => self.reclaimed(&batch.reclaimed),
+            Err(error) => tracing::debug!(target: "punctual", %error, "could not reclaim, will try again"),
+        }
+    }
+
     /// Decides whether to reserve: if a slot is free and a job may be due, or with a settle that is sent anyway.
     fn plan_reserve(&mut self) {
         let is_quiet = self.is_quiet();
@@ -378,6 +421,13 @@ impl<'a> RunLoop<'a> {
                 self.settled(n, settled, tried);
                 if let Some(batch) = batch {
                     let is_alone = self.reserve.as_ref().is_some_and(|reserve| !reserve.company);
+                    if self
+                        .reserve
+                        .as_ref()
+                        .is_some_and(|reserve| reserve.queues.len() == self.queues.names().len())
+                    {
+                        self.reclaim_at = Instant::now() + RECLAIM_EVERY;
+                    }
                     self.reserved(batch, is_alone);
                     self.reserve = None;
                     if is_alone {
@@ -473,15 +523,7 @@ impl<'a> RunLoop<'a> {
         } else {
             Look::At(now + batch.next_due.unwrap_or(IDLE_MAX).min(IDLE_MAX))
         };
-        for taken in &batch.reclaimed {
-            self.report.reclaimed += 1;
-            tracing::warn!(target: "punctual", id = %taken.lease.job, queue = taken.queue,
-                fence = taken.lease.fence, state = taken.state.name(), "lease expired");
-            self.runs.heard(taken.lease, LeaseStatus::Lost);
-            if taken.state == State::Dead {
-                self.dead_hook.write(taken.lease.job, None);
-            }
-        }
+        self.reclaimed(&batch.reclaimed);
         for reserved in self.queues.reserved(batch.jobs) {
             if self.runs.knows(reserved.lease) {
                 // The previous answer was cut short by a panic, and the reserve was repeated.
@@ -499,6 +541,19 @@ impl<'a> RunLoop<'a> {
                 } else {
                     self.refuse(reserved, verdict, now);
                 }
+            }
+        }
+    }
+
+    /// Reports reclaimed leases; its own runs among them end.
+    fn reclaimed(&mut self, reclaimed: &[Reclaimed]) {
+        for Reclaimed { lease, queue, state, .. } in reclaimed {
+            self.report.reclaimed += 1;
+            tracing::warn!(target: "punctual", id = %lease.job, queue, fence = lease.fence, state = state.name(),
+                "lease expired");
+            self.runs.heard(*lease, LeaseStatus::Lost);
+            if *state == State::Dead {
+                self.dead_hook.write(lease.job, None);
             }
         }
     }
@@ -615,6 +670,7 @@ impl<'a> RunLoop<'a> {
             .chain(ask_again_at.filter(|again| is_waiting && Instant::now() < *again))
             .min();
         let (has_away, again) = (!self.away.0.is_empty(), self.away.1);
+        let (has_unheard, reclaim_at) = (!self.unheard().is_empty(), self.reclaim_at);
         // Waiting longer in this phase achieves nothing.
         let is_late = matches!(self.phase, Phase::Ending { until } if until <= Instant::now());
         tokio::select! {
@@ -626,6 +682,7 @@ impl<'a> RunLoop<'a> {
             () = runs.quiet.changed() => {}
             () = tokio::time::sleep_until(wake_at.unwrap_or(again)), if wake_at.is_some() => {}
             () = tokio::time::sleep_until(again), if has_away => {}
+            () = tokio::time::sleep_until(reclaim_at), if has_unheard => {}
             () = self.liveness.keep_beating(|| runs.held_up(Instant::now())) => {}
         }
     }
