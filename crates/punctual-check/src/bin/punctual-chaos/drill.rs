@@ -86,6 +86,7 @@ pub(crate) fn run(profile: &Profile) -> Outcome<Verdict> {
             Name::Failover => drill.failover().await?,
             Name::Shards => return drill.shards().await,
             Name::Races
+            | Name::Children
             | Name::Fair
             | Name::Forward
             | Name::Part

@@ -7,6 +7,7 @@
 #[path = "../../../../punctual-forward/tests/support/rabbitmq.rs"]
 mod broker;
 mod child;
+mod children;
 #[path = "../../../../punctual/tests/support/console.rs"]
 mod console;
 mod crew;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
     let told = match profile.name {
         Name::Idle => idle::run(&profile).map(|is_quiet| ExitCode::from(u8::from(!is_quiet))),
         Name::Import => import::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
+        Name::Children => children::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Part => part::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Fair => fair::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),
         Name::Forward => forward::run(&profile).map(|is_kept| ExitCode::from(u8::from(!is_kept))),

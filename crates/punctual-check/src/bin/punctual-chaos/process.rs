@@ -71,8 +71,12 @@ impl Process {
     /// Starts a program that says itself what it does.
     pub(crate) fn run(program: &Path, args: &[&str]) -> io::Result<Self> {
         // Who reads the drill's verdict reads nothing else.
-        let child = Command::new(program).args(args).stdout(io::stderr()).spawn()?;
-        Ok(Self { proc: program.display().to_string(), child, born: Instant::now() })
+        Self::of(program.display().to_string(), Command::new(program).args(args).stdout(io::stderr()))
+    }
+
+    /// Starts a command as the process of this name.
+    pub(crate) fn of(proc: String, command: &mut Command) -> io::Result<Self> {
+        Ok(Self { proc, child: command.spawn()?, born: Instant::now() })
     }
 
     /// Whether it ended, and how.

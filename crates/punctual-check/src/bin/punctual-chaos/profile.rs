@@ -12,6 +12,7 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
                       [--sentinel | --cluster] [--demo PROGRAM] [--program PROGRAM] [--to NAME] [--throughput]
   workers    worker processes killed at random while they work, with retries, cancels and moves
   producer   a producer killed in mid batch and run again with the same idempotency keys
+  children   pipe workers with children in Python, both killed while they work (needs --program)
   poison     jobs that kill every worker that runs them, among good ones
   server     the server of Redis itself killed and started again, under workers and producers that go on
   failover   a primary of Redis killed for good, so that a replica takes over, or the jobs moved within a cluster and then
@@ -39,7 +40,7 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
   --sentinel three servers of Redis and three sentinels are started for it (what failover takes unless told otherwise)
   --cluster  seven servers of Redis are
   --demo     the punctual program, whose demo must go well on the same servers meanwhile
-  --program  the punctual program, which imports, or pushes while a part is away
+  --program  the punctual program, which imports, pushes while a part is away, or runs pipe workers
   --to       to this one alone, by forward: rabbitmq, nats, webhook
   --throughput  how many jobs a second it forwards to RabbitMQ from Redis, beside who just publishes
   --seconds  how long to watch who is idle, or a part is away";
@@ -76,6 +77,7 @@ pub(crate) struct Profile {
 pub(crate) enum Name {
     Workers,
     Producer,
+    Children,
     Poison,
     Server,
     Failover,
@@ -94,9 +96,10 @@ pub(crate) enum Name {
 }
 
 impl Name {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 18] = [
         Self::Workers,
         Self::Producer,
+        Self::Children,
         Self::Poison,
         Self::Server,
         Self::Failover,
@@ -118,6 +121,7 @@ impl Name {
         match self {
             Self::Workers => "workers",
             Self::Producer => "producer",
+            Self::Children => "children",
             Self::Poison => "poison",
             Self::Server => "server",
             Self::Failover => "failover",
@@ -141,6 +145,7 @@ impl Name {
         match self {
             Self::Workers
             | Self::Producer
+            | Self::Children
             | Self::Poison
             | Self::Fair
             | Self::Forward
@@ -163,7 +168,8 @@ impl Name {
         match self {
             Self::Workers | Self::Producer => true,
             // They open the store for the parent in ways of their own.
-            Self::Poison
+            Self::Children
+            | Self::Poison
             | Self::Races
             | Self::Fair
             | Self::Forward
@@ -217,6 +223,14 @@ impl Profile {
                 workers: 2,
                 slots: 200,
                 lease: Duration::from_secs(15),
+                ..base
+            },
+            // A lease is long enough that a busy machine costs none.
+            Name::Children => Self {
+                jobs: pick(5_000, 300),
+                kills: pick(40, 6),
+                slots: 2,
+                lease: Duration::from_secs(5),
                 ..base
             },
             Name::Poison => Self {
