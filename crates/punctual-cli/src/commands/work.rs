@@ -89,7 +89,7 @@ pub(crate) struct Work {
     #[arg(long, value_name = "CMD")]
     exec: String,
     /// Keep N children of the command, each of which runs one job after the other (default: one process for each job).
-    #[arg(long, value_name = "N", conflicts_with_all = ["result", "log"], value_parser = clap::value_parser!(u16).range(1..=KEEP_MAX))]
+    #[arg(long, value_name = "N", conflicts_with_all = ["result", "log", "snooze"], value_parser = clap::value_parser!(u16).range(1..=KEEP_MAX))]
     keep: Option<u16>,
     /// End a child after so many jobs, and start another one (default: no limit).
     #[arg(long, value_name = "N", requires = "keep", value_parser = clap::value_parser!(u64).range(1..))]
@@ -115,7 +115,7 @@ pub(crate) struct Work {
     /// Lease of jobs that have none of their own: if the worker dies, a job runs again after this time (default: 15 s).
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     lease: Option<Duration>,
-    /// Delay of a job after exit code 75 (default: 30 s).
+    /// Delay of a job after exit code 75 (default: 30 s). A child that stays sets its own delays.
     #[arg(long, value_parser = parse_duration, default_value = "30s", hide_default_value = true, value_name = "DURATION")]
     snooze: Duration,
     /// Keep what the command prints to stdout as the result of the job: JSON or text, at most 64 KiB.

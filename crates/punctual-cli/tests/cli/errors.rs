@@ -62,6 +62,7 @@ fn command_lines_that_make_no_sense_are_refused() {
         ("push k --scope until_done", "--unique"),
         ("push k --batch -", "cannot be used with"),
         ("push k --id 550e8400-e29b-41d4-a716-446655440000", "is not a job id"),
+        ("work --exec true --keep 2 --snooze 1m", "'--keep <N>' cannot be used with '--snooze <DURATION>'"),
         ("work --exec true --queue-slots mail", "write a queue and its slots, such as mail=5"),
         ("reschedule x", "--in"),
         ("cancel", "required"),
