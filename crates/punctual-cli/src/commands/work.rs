@@ -115,7 +115,7 @@ pub(crate) struct Work {
     /// Lease of jobs that have none of their own: if the worker dies, a job runs again after this time (default: 15 s).
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     lease: Option<Duration>,
-    /// Delay of a job after exit code 75 (default: 30 s). A child that stays sets its own delays.
+    /// Delay of a job after exit code 75, without --keep (default: 30 s).
     #[arg(long, value_parser = parse_duration, default_value = "30s", hide_default_value = true, value_name = "DURATION")]
     snooze: Duration,
     /// Keep what the command prints to stdout as the result of the job: JSON or text, at most 64 KiB.

@@ -186,6 +186,51 @@ fn a_worker_that_stops_lets_a_run_finish() {
     });
 }
 
+/// Within its grace, a worker that stops asks no run to end.
+#[test]
+fn a_run_is_not_asked_to_end_within_the_grace() {
+    let t = Cli::new();
+    let id = push(&t, "k", "");
+    let command = python(
+        &t,
+        "import time\n\
+         from punctual_worker import work\n\
+         def handle(job):\n\
+         \x20   open('begun', 'w').write('begun\\n')\n\
+         \x20   end = time.monotonic() + 1\n\
+         \x20   while time.monotonic() < end and not job.cancelled: time.sleep(0.01)\n\
+         \x20   return {'asked': job.cancelled}\n\
+         work(handle)\n",
+    );
+    let worker = Worker::start(&t, &command, "--keep 1");
+    t.wait_for_file("begun");
+    worker.stop().ok();
+    assert_eq!(t.json(&format!("show {id}"))["result"], json!({"asked": null}));
+}
+
+/// A job that is given back is free for others when nothing of its run is left.
+#[test]
+fn a_job_is_given_back_after_its_child_is_gone() {
+    let t = Cli::new();
+    let id = push(&t, "k", "");
+    let command = python(
+        &t,
+        "import os, signal, time\n\
+         from punctual_worker import work\n\
+         def handle(job):\n\
+         \x20   signal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
+         \x20   open('pid', 'w').write(f'{os.getpid()}\\n')\n\
+         \x20   time.sleep(600)\n\
+         work(handle)\n",
+    );
+    let worker = Worker::start(&t, &command, "--keep 1 --grace 0s --kill-after 1s");
+    let child = process(&t.wait_for_file("pid"));
+    worker.signal(Signal::TERM);
+    t.wait_for(&id, "ready");
+    assert!(is_over(child), "the job is free, and its run goes on");
+    worker.said().ok();
+}
+
 #[test]
 fn a_worker_that_may_not_wait_gives_its_jobs_back() {
     with_each_client(|language, command| {
@@ -589,6 +634,41 @@ fn a_child_that_closed_its_socket_is_replaced_beside_waiting_jobs() {
     ends.sort_by_key(ToString::to_string);
     assert_eq!(ends, ["dead", "done", "done", "done"]);
     worker.stop().ok();
+}
+
+/// A second verdict of a run may be meant for another one.
+#[test]
+fn a_second_verdict_ends_the_child() {
+    let t = Cli::new();
+    let id = push(&t, "k", "");
+    let command = python(
+        &t,
+        "from punctual_worker import end, work\n\
+         def handle(job):\n\
+         \x20   end(job._pipe, job, 'first', None)\n\
+         \x20   return 'second'\n\
+         work(handle)\n",
+    );
+    let worker = Worker::start(&t, &command, "--keep 1");
+    assert_eq!(t.wait_for(&id, "done")["result"], "first");
+    // The child is gone before it gets another job, or that is retried in the next one.
+    let next = push(&t, "k", "");
+    assert_eq!(t.wait_for(&next, "done")["result"], "first");
+    let said = worker.stop();
+    assert!(said.err.contains("it wrote about run 1, which it does not have"), "{said:#?}");
+}
+
+#[test]
+fn a_child_pauses_its_queue() {
+    with_each_client(|language, command| {
+        let t = Cli::new();
+        let id = push(&t, "pause", "");
+        let worker = Worker::start(&t, command, "--keep 1");
+        assert_eq!(first_error(&t.wait_for(&id, "retrying")), "busy", "{language}");
+        let next = push(&t, "result", "1");
+        t.wait_for(&next, "blocked");
+        worker.stop().ok();
+    });
 }
 
 /// What a handler notes after its verdict is dropped.
