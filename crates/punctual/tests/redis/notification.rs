@@ -6,7 +6,7 @@ mod unheard;
 
 use std::time::{Duration, Instant};
 
-use punctual::store::{Heartbeat, Lease, LeaseStatus, Reserve, Settlement, Store, Verdict};
+use punctual::store::{Heartbeat, Lease, LeaseStatus, QueueRequest, Reserve, Settlement, Store, Verdict};
 use tokio::time::timeout;
 
 use super::{console::Console, drill::Drill, jobs, open, reserve, server::Server};
@@ -97,4 +97,43 @@ async fn a_lease_that_was_made_shorter_ends_a_wait() {
     assert_eq!(extended.unwrap(), [LeaseStatus::Held]);
     woken.expect("the lease has ended").unwrap();
     assert_eq!(store.reserve(&reserve(3, 1)).await.unwrap().reclaimed.len(), 1);
+}
+
+/// S9: a process that makes leases shorter may be killed right afterwards: the script itself notifies those who wait, in all queues.
+#[tokio::test]
+async fn leases_that_were_made_shorter_leave_no_notification_to_their_caller() {
+    let server = Server::start(&[]);
+    let url = server.url();
+    let store = open(&url).await;
+    let client = punctual::Client::new(store.clone());
+    let queues = ["mail", "push"];
+    let job = |queue: &&str| punctual::NewJob { queue: (*queue).to_owned(), ..jobs(&client, 1).remove(0) };
+    client.push(queues.iter().map(job).collect()).await.unwrap();
+    let long = Reserve { lease: Some(Duration::from_hours(1)), ..reserve(1, 1) };
+    let mut beats = Vec::new();
+    for (n, queue) in (1..).zip(queues) {
+        let request = QueueRequest { queue: queue.to_owned(), ..long.queues[0].clone() };
+        let want = Reserve { queues: vec![request], call: reserve(n, 1).call, ..long.clone() };
+        let lease = store.reserve(&want).await.unwrap().jobs[0].lease;
+        beats.push(Heartbeat { lasts: Some(Duration::from_secs(1)), ..lease.into() });
+    }
+    // Left by the enqueues, and by the reserves for the ends of their leases.
+    let notified = |queue: &str| format!("{}:{{0}}:w:{queue}", url.rsplit('=').next().unwrap());
+    for queue in queues {
+        server.say(&["DEL", &notified(queue)]);
+    }
+    assert_eq!(store.extend(&beats).await.unwrap(), [LeaseStatus::Held; 2]);
+    assert_eq!(
+        server.say(&["HGET", &super::key(&url, "s"), "left"]),
+        "",
+        "a notification is left to the caller"
+    );
+    let until = client.get(beats[0].lease.job).await.unwrap().unwrap().running.unwrap().until.as_ms();
+    for queue in queues {
+        let at = server.say(&["ZSCORE", &notified(queue), "t"]).parse::<u64>().unwrap_or_default();
+        assert!(
+            (1..=until + 1_000).contains(&at),
+            "{queue} is notified at {at}, and its lease ends at {until}"
+        );
+    }
 }

@@ -163,12 +163,18 @@ impl Shard {
         self.link.call(script, keys, &self.with_now(args)).await
     }
 
-    /// Calls a script without notification keys, in parallel to calls that wait to be confirmed.
-    pub(crate) async fn call_aside(&self, script: &'static Script, args: Vec<Vec<u8>>) -> Result<Value> {
-        let Some(aside) = &self.aside else { return self.call(script, &[], args).await };
+    /// Calls a script as [`call`](Self::call) does, in parallel to calls that wait to be confirmed.
+    pub(crate) async fn call_aside(
+        &self,
+        script: &'static Script,
+        notifications: &[Vec<u8>],
+        args: Vec<Vec<u8>>,
+    ) -> Result<Value> {
+        let Some(aside) = &self.aside else { return self.call(script, notifications, args).await };
         // A server that was replaced by another one must not continue to say that leases are held.
         aside.follow(&self.link).await;
-        aside.call(script, &self.keys, &self.with_now(args)).await
+        let keys = [&self.keys[..], notifications].concat();
+        aside.call(script, &keys, &self.with_now(args)).await
     }
 
     fn with_now(&self, args: Vec<Vec<u8>>) -> Vec<Vec<u8>> {

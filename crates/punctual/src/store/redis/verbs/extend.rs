@@ -8,15 +8,19 @@ use crate::{
     store::{
         Heartbeat, LeaseStatus, check_extend,
         redis::{
-            scripts::{SCRIPTS, bytes::Put, reply::Reply},
-            sharded::shard::Shard,
+            scripts::{
+                SCRIPTS,
+                bytes::{Bytes, Put},
+                reply::Reply,
+            },
+            sharded::shard::{Shard, digits},
         },
     },
 };
 
 pub(crate) async fn extend(shard: &Shard, beats: &[Heartbeat]) -> Result<Vec<LeaseStatus>> {
     check_extend(beats)?;
-    let args = beats.iter().map(|Heartbeat { lease, notes, company, lasts }| {
+    let leases = beats.iter().map(|Heartbeat { lease, notes, company, lasts }| {
         let mut out = Vec::with_capacity(29);
         out.number(lease.fence, 8);
         out.extend_from_slice(lease.job.as_bytes());
@@ -27,8 +31,19 @@ pub(crate) async fn extend(shard: &Shard, beats: &[Heartbeat]) -> Result<Vec<Lea
         }
         out
     });
-    let mut reply = Reply::of(shard.call_aside(&SCRIPTS.extend, args.collect()).await?)?;
-    shard.notify(&reply.bytes()?)?;
+    let leases: Vec<Vec<u8>> = leases.collect();
+    let mut reply = ask(shard, &[], &leases).await?;
+    let mut first = reply.bytes()?;
+    // Leases end earlier: the script notifies itself those who wait, by keys that have to be named. Nothing was changed.
+    if reply.is_over() {
+        let (mut names, mut queues) = (Bytes(&first), Vec::new());
+        while !names.is_empty() {
+            queues.push(names.chunk()?.text()?);
+        }
+        reply = ask(shard, &queues, &leases).await?;
+        first = reply.bytes()?;
+    }
+    shard.notify(&first)?;
     let codes = reply.bytes()?;
     codes
         .iter()
@@ -39,4 +54,13 @@ pub(crate) async fn extend(shard: &Shard, beats: &[Heartbeat]) -> Result<Vec<Lea
             _ => Err(Error::new(ErrorKind::Corrupt, "the script extend answered what it never should")),
         })
         .collect()
+}
+
+/// Calls the script with these queues named.
+async fn ask(shard: &Shard, queues: &[String], leases: &[Vec<u8>]) -> Result<Reply> {
+    let notifications: Vec<_> = queues.iter().map(|queue| shard.notification_key(queue)).collect();
+    let mut args = vec![digits(queues.len() as u64)];
+    args.extend(queues.iter().map(|queue| queue.as_bytes().to_vec()));
+    args.extend_from_slice(leases);
+    Reply::of(shard.call_aside(&SCRIPTS.extend, &notifications, args).await?)
 }

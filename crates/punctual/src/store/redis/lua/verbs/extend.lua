@@ -1,15 +1,35 @@
 -- extend: moves the end of leases to now plus their length (S8, S12), or a new length, and stores the notes of their
 -- runs. Notifies those who wait for the end of a lease that now ends earlier.
--- KEYS: common.
--- ARGV: now; per lease: fence8 id, 1 if it has company from now on, else 0; lasts4, its length from now on, 0 if
---   unchanged; and its notes if they are new.
+-- KEYS: common, then the notification keys of the queues that are named.
+-- ARGV: now, number of queues, their names; then per lease: fence8 id, 1 if it has company from now on, else 0; lasts4, its
+--   length from now on, 0 if unchanged; and its notes if they are new.
 -- Answers: notifications for the caller to send; a byte per lease: h held, l lost, c cancel requested.
+-- Answers before any write, if no queue is named: {names of queues, each as a chunk}, if leases of them end earlier. The caller
+--   then names them. So no notification is left to a caller that may be killed.
 -- Cost: O(n log N).
+local nq = tonumber(ARGV[2])
+local first = 3 + nq
+for i = 1, nq do
+    local q = call('HGET', $QUEUES, ARGV[2 + i])
+    if q then shard.notifications[q] = KEYS[$NOTIFICATIONS + i - 1] end
+end
+local names, is_named = {}, {}
+for i = first, nq == 0 and #ARGV or 0 do
+    local lasts = unp('>I4', ARGV[i], 26)
+    local row = 0 < lasts and call('HGET', $RUNS, sub(ARGV[i], 9, 24))
+    if row and sub(row, 1, 8) == sub(ARGV[i], 1, 8) then
+        local run = rules().run_of(row)
+        if now + lasts < run.till and not is_named[run.q] then
+            names[#names + 1], is_named[run.q] = rules().name_of(run.q), true
+        end
+    end
+end
+if 0 < #names then return {concat(names)} end
 drains()
 check_clock()
 put_shard()
 local answers = {}
-for i = 2, #ARGV do
+for i = first, #ARGV do
     local id = sub(ARGV[i], 9, 24)
     local row = call('HGET', $RUNS, id)
     if not row or sub(row, 1, 8) ~= sub(ARGV[i], 1, 8) then
