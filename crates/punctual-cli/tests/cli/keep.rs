@@ -513,6 +513,37 @@ fn what_a_child_said_before_it_ended_counts() {
     worker.stop().ok();
 }
 
+/// A child that is ended for one run may finish its others between SIGTERM and SIGKILL.
+#[test]
+fn what_a_child_says_while_it_is_ended_counts() {
+    let t = Cli::new();
+    let [last, deaf] = ["last", "deaf"].map(|kind| push(&t, kind, "--max-attempts 1 --timeout 20s"));
+    let command = python(
+        &t,
+        "import asyncio, os, signal\n\
+         from punctual_worker import end\n\
+         from punctual_worker_async import work\n\
+         def finish(job):\n\
+         \x20   end(job._pipe, job, 'fine', None)\n\
+         \x20   os._exit(0)\n\
+         async def handle(job):\n\
+         \x20   if job.kind == 'last': signal.signal(signal.SIGTERM, lambda *_: finish(job))\n\
+         \x20   open(f'{job.kind}.begun', 'w').write('begun\\n')\n\
+         \x20   while True:\n\
+         \x20       try: await asyncio.sleep(600)\n\
+         \x20       except asyncio.CancelledError: pass\n\
+         work(handle, slots=2)\n",
+    );
+    let worker = Worker::start(&t, &command, "--keep 1 --slots 2 --kill-after 1s");
+    for name in ["last.begun", "deaf.begun"] {
+        t.wait_for_file(name);
+    }
+    t.ok(&format!("cancel {deaf} --yes"));
+    t.wait_for(&deaf, "cancelled");
+    assert_eq!(result(&t.wait_for(&last, "done")), "fine");
+    worker.stop().ok();
+}
+
 /// A child that enqueues more than fits into its socket neither blocks the worker nor itself.
 #[test]
 fn a_child_enqueues_many_jobs_at_once() {
