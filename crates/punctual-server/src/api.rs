@@ -26,8 +26,8 @@ use axum::{
 use punctual::{CancellationToken, Client};
 use tokio::sync::Semaphore;
 
-pub(crate) use self::{body::Room, problem::Problem};
-use self::{lanes::Lanes, scope::Scope};
+use self::scope::Scope;
+pub(crate) use self::{body::Room, lanes::Lanes, problem::Problem};
 use crate::{
     activity::Activity,
     dashboard::{Shared, Watcher},

@@ -15,6 +15,10 @@ mod proxy;
 mod refusal;
 mod request;
 mod rights;
+#[cfg(feature = "sqs")]
+mod signature;
+#[cfg(feature = "sqs")]
+mod signed;
 mod tokens;
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
@@ -22,6 +26,8 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use axum::http::request::Parts;
 use punctual::Client;
 
+#[cfg(feature = "sqs")]
+pub(crate) use self::signed::{Unsigned, region};
 use self::{guesses::Guesser, request::Site, rights::Need, tokens::Tokens};
 pub use self::{
     layer::{GateLayer, Gated},

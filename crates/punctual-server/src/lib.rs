@@ -15,6 +15,8 @@ mod operations;
 mod reserved;
 mod rights;
 mod server;
+#[cfg(feature = "sqs")]
+mod sqs;
 mod tls;
 pub mod token;
 mod trace;

@@ -63,6 +63,8 @@ pub struct Server {
     tls: Option<Tls>,
     /// Makes the routes of tools for assistants, if they are served.
     tools: Option<fn(&Router) -> Router>,
+    /// Puts the door of the SQS protocol before a router, if it is open.
+    door: Option<fn(&Self, Router, &CancellationToken) -> Router>,
 }
 
 impl Server {
@@ -81,6 +83,7 @@ impl Server {
             dashboard: DashboardOptions::default(),
             tls: None,
             tools: None,
+            door: None,
         }
     }
 
@@ -116,6 +119,21 @@ impl Server {
         self
     }
 
+    /// Serves the protocol of Amazon SQS at `POST /` and at the addresses of its queues, for SDKs of AWS.
+    ///
+    /// Requests are signed with a token that [signs](crate::token::NewToken::signs). While the store has no token, programs on the same
+    /// machine need no valid signature.
+    #[cfg(feature = "sqs")]
+    #[must_use]
+    pub fn sqs(mut self) -> Self {
+        self.door = Some(|server, router, stop| {
+            let Self { client, gate, activity, dashboard, .. } = server;
+            crate::sqs::Door::new(client, gate, activity, &dashboard.base_path, dashboard.read_only, stop)
+                .before(router)
+        });
+        self
+    }
+
     /// Returns the router, under its base path. `stop` ends requests that wait for jobs, streams of live pages, and the steps of
     /// operations. Call it in a runtime of tokio: operations of the store then go on at once, else with the first order.
     ///
@@ -141,12 +159,17 @@ impl Server {
             }))
             .layer(middleware::from_fn_with_state(self.client.clone(), away));
         let inner = trace::spans(inner, base);
-        if base.is_empty() {
-            return inner;
+        let whole = if base.is_empty() {
+            inner
+        } else {
+            let target = base.clone();
+            let to_base = move || std::future::ready((StatusCode::PERMANENT_REDIRECT, [(LOCATION, target)]));
+            Router::new().route(&format!("{base}/"), get(to_base)).nest(base, inner)
+        };
+        match self.door {
+            Some(door) => door(self, whole, stop),
+            None => whole,
         }
-        let target = base.clone();
-        let to_base = move || std::future::ready((StatusCode::PERMANENT_REDIRECT, [(LOCATION, target)]));
-        Router::new().route(&format!("{base}/"), get(to_base)).nest(base, inner)
     }
 
     /// Returns a handler for the pages of the dashboard.

@@ -5,6 +5,9 @@
 //! secrets. Both parts are lower-case hex: a double click selects the whole token, and no character of it needs a quote
 //! in a shell, an address or a header.
 //!
+//! A token that [signs](NewToken::signs) has a secret access key for the SQS protocol, too. It follows from the hash that the store
+//! keeps, so a reader of the store can sign as the holder of such a token.
+//!
 //! All of this is read and written as ordinary documents. A program that offers the raw verb `doc` of a store to others
 //! must refuse keys that begin with [`PREFIX`] to all but admins of the whole store, or its callers can grant themselves
 //! any right. See [`is_reserved`](crate::is_reserved).
@@ -104,6 +107,8 @@ pub struct NewToken {
     pub payloads: Payloads,
     /// The time until it expires, above 0; `None` for never.
     pub expires_in: Option<Duration>,
+    /// Whether it can also sign requests of the SQS protocol. Who reads the store can then sign as its holder.
+    pub signs: bool,
     /// The person or program that makes it.
     pub created_by: String,
 }
@@ -117,6 +122,7 @@ impl NewToken {
             queues: None,
             payloads: Payloads::Shown,
             expires_in: None,
+            signs: false,
             created_by: String::new(),
         }
     }
@@ -180,6 +186,8 @@ pub struct Token {
     pub created_by: String,
     /// The time when it expires; `None` for never.
     pub expires_at: Option<Timestamp>,
+    /// Whether it can also sign requests of the SQS protocol.
+    pub signs: bool,
 }
 
 /// The text of a token, with its secret. Nothing can print it again.
@@ -191,6 +199,31 @@ impl Secret {
     pub fn expose(&self) -> &str {
         &self.0
     }
+
+    /// Returns the secret access key with which a token that [signs](NewToken::signs) signs requests of the SQS protocol. The access
+    /// key id is the id of the token.
+    ///
+    /// A server derives it from the hash that the store keeps. The token does not follow from it.
+    ///
+    /// ```
+    /// # use punctual_server::token::{self, NewToken, Role};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> punctual::Result<()> {
+    /// # let client = punctual::Client::connect("memory:").await?;
+    /// let new = NewToken { signs: true, ..NewToken::new("celery", Role::Operate) };
+    /// let made = token::make(&client, &new, token::random()?).await?;
+    /// assert_eq!(made.secret.access_key().len(), 64);
+    /// # Ok(()) }
+    /// ```
+    pub fn access_key(&self) -> String {
+        let given = Given::parse(&self.0).expect("invariant: a secret is made with the form of a token");
+        access_key(&Sha256::digest(given.secret).into())
+    }
+}
+
+/// Derives the secret access key of a token from the hash of its secret. It has its own name in the hash, so that it is not the text
+/// that the store keeps.
+pub(crate) fn access_key(digest: &Digest) -> String {
+    hex(&Sha256::new().chain_update(b"punctual sqs 1").chain_update(digest).finalize())
 }
 
 /// Prints the id only.
@@ -272,6 +305,7 @@ pub async fn make(client: &Client, new: &NewToken, random: [u8; RANDOM_BYTES]) -
         created_at: now,
         created_by: new.created_by.clone(),
         expires_at: new.expires_in.map(|by| now.after(by)),
+        signs: new.signs,
     };
     let put = DocOp::Put {
         key: key(&token.id),
@@ -377,6 +411,17 @@ async fn get(client: &Client, id: &str) -> Result<Option<Doc>> {
     }
 }
 
+/// Returns the token of an id and its secret access key; `None` if there is no such token, or it does not sign.
+#[cfg(feature = "sqs")]
+pub(crate) async fn signing(client: &Client, id: &str) -> Result<Option<(Token, String)>> {
+    if !is_id(id) {
+        return Ok(None);
+    }
+    let Some(doc) = get(client, id).await? else { return Ok(None) };
+    let known = Known::read(&doc)?;
+    Ok(known.token.signs.then(|| (known.token, access_key(&known.digest))))
+}
+
 /// A token as a caller gives it. Nothing is known of it but its form.
 #[derive(Clone, Copy)]
 pub(crate) struct Given<'a> {
@@ -424,6 +469,7 @@ impl Known {
             created_at: Timestamp::saturating_from_ms(stored.created_at_ms),
             created_by: stored.created_by,
             expires_at: stored.expires_at_ms.map(Timestamp::saturating_from_ms),
+            signs: stored.signs,
         };
         Ok(Self { token, digest })
     }
@@ -443,6 +489,8 @@ struct Stored {
     created_by: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expires_at_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    signs: bool,
 }
 
 impl Stored {
@@ -457,6 +505,7 @@ impl Stored {
             created_at_ms: token.created_at.as_ms(),
             created_by: token.created_by,
             expires_at_ms: token.expires_at.map(Timestamp::as_ms),
+            signs: token.signs,
         }
     }
 
@@ -481,7 +530,7 @@ const fn is_hex(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     let digit = |n: u8| char::from_digit(n.into(), 16).expect("invariant: four bits are a digit");
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }

@@ -11,24 +11,24 @@ use tokio::sync::{Mutex, MutexGuard};
 const LANES: usize = 16;
 
 /// An instance, for one call. It holds the number of its last call.
-pub(super) type Lane<'a> = MutexGuard<'a, CallId>;
+pub(crate) type Lane<'a> = MutexGuard<'a, CallId>;
 
 /// The instances.
 #[derive(Debug)]
-pub(super) struct Lanes {
+pub(crate) struct Lanes {
     lanes: [Mutex<CallId>; LANES],
     next: AtomicUsize,
 }
 
 impl Lanes {
     /// Makes instances of numbers that `draw` draws.
-    pub(super) fn new(mut draw: impl FnMut() -> u64) -> Self {
+    pub(crate) fn new(mut draw: impl FnMut() -> u64) -> Self {
         let lanes = std::array::from_fn(|_| Mutex::new(CallId { instance: draw(), number: 0 }));
         Self { lanes, next: AtomicUsize::default() }
     }
 
     /// Returns a free instance, or waits for one.
-    pub(super) async fn free(&self) -> Lane<'_> {
+    pub(crate) async fn free(&self) -> Lane<'_> {
         for lane in &self.lanes {
             if let Ok(lane) = lane.try_lock() {
                 return lane;

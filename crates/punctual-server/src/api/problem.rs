@@ -36,6 +36,16 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "not_found", detail)
     }
 
+    #[cfg(feature = "sqs")]
+    pub(crate) fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).expect("invariant: it was made of a status")
+    }
+
+    #[cfg(feature = "sqs")]
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
+    }
+
     #[must_use]
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

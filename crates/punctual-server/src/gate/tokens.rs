@@ -24,13 +24,16 @@ const LANES: usize = 64;
 /// The tokens of a store, and what is known of callers. All of that is bounded, and can be lost.
 #[derive(Debug)]
 pub(super) struct Tokens {
-    client: Client,
+    pub(super) client: Client,
     /// Tokens that were right when they were last looked up. They stay when they are no longer believed: a caller that
     /// had a right token does not guess.
     known: Mutex<HashMap<Digest, Known>>,
     /// Whether the store has a token, and when this was looked up.
     any: tokio::sync::Mutex<Option<(Instant, bool)>>,
     guesses: Guesses,
+    /// Those that sign requests.
+    #[cfg(feature = "sqs")]
+    pub(super) keys: super::signed::Keys,
     /// Callers whose tokens are being looked up, spread by their addresses.
     lanes: [tokio::sync::Mutex<()>; LANES],
     hasher: RandomState,
@@ -68,6 +71,8 @@ impl Tokens {
             known: Mutex::default(),
             any: tokio::sync::Mutex::default(),
             guesses: Guesses::default(),
+            #[cfg(feature = "sqs")]
+            keys: super::signed::Keys::default(),
             lanes: std::array::from_fn(|_| tokio::sync::Mutex::default()),
             hasher: RandomState::new(),
         }
@@ -163,7 +168,7 @@ impl Tokens {
     }
 }
 
-fn unanswered(error: &Error) -> Refusal {
+pub(super) fn unanswered(error: &Error) -> Refusal {
     tracing::warn!(target: "punctual", %error, "a token could not be checked");
     Refusal::store(error)
 }

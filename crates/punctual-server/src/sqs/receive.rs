@@ -1,0 +1,319 @@
+//! Receiving messages: a reserve, and what must be done with jobs that are not delivered.
+//!
+//! A received message is under a lease as long as its visibility timeout. When that ends, the store reclaims it, and it can be received
+//! again. A store gives up on a job whose lease expires three times in a row; a message must not die of that. So a job that comes back by
+//! an expired lease is released and reserved once more, which ends the row and counts nothing: no job of this protocol has two in a row.
+
+use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
+
+use punctual::{
+    Error, JobRecord,
+    store::{Batch, QueueRequest, Reserve, Reserved, Settlement, Verdict},
+};
+use serde::{Deserialize, Serialize};
+use tokio::{
+    runtime::Handle,
+    sync::oneshot,
+    time::{Instant, timeout},
+};
+
+use super::{
+    Call, Door, Reply,
+    attributes::{WAIT_MAX_S, arn, within},
+    fault::{Code, Fault},
+    fifo, md5,
+    message::{self, AttributeBody},
+    queue::{self, Queue},
+    receipt,
+    redrive::{self, Target},
+    write,
+};
+
+/// Most messages of one request.
+const MESSAGES_MAX: u64 = 10;
+/// Most rounds of one search: reserves whose jobs are not all delivered.
+const ROUNDS_MAX: usize = 8;
+/// How many jobs a search reserves after a round of nothing but dead letters.
+const MOVED_MAX: usize = 50;
+/// How long a search goes on with further rounds.
+const SEARCH_MAX: Duration = Duration::from_secs(2);
+/// Most searches of one request without a wait between them.
+const SEARCHES_MAX: usize = 4;
+/// How long a request waits at least after so many searches.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How long a job may be given back after its receiver has gone away.
+const GIVE_BACK_MAX: Duration = Duration::from_secs(5);
+
+/// `ReceiveMessage`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct Receive {
+    queue_url: String,
+    max_number_of_messages: Option<i64>,
+    visibility_timeout: Option<i64>,
+    wait_time_seconds: Option<i64>,
+    #[serde(default)]
+    attribute_names: Option<Vec<String>>,
+    #[serde(default)]
+    message_system_attribute_names: Option<Vec<String>>,
+    #[serde(default)]
+    message_attribute_names: Option<Vec<String>>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Received {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    messages: Vec<Message>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Message {
+    #[serde(rename = "MessageId")]
+    id: String,
+    receipt_handle: String,
+    #[serde(rename = "MD5OfBody")]
+    md5_of_body: String,
+    body: String,
+    #[serde(rename = "Attributes", skip_serializing_if = "BTreeMap::is_empty")]
+    system: BTreeMap<&'static str, String>,
+    #[serde(rename = "MD5OfMessageAttributes", skip_serializing_if = "Option::is_none")]
+    md5_of_attributes: Option<String>,
+    #[serde(rename = "MessageAttributes", skip_serializing_if = "BTreeMap::is_empty")]
+    attributes: BTreeMap<String, AttributeBody>,
+}
+
+/// What a request searches for.
+#[derive(Clone, Debug)]
+struct Want {
+    name: String,
+    queue: Arc<Queue>,
+    n: usize,
+    /// How long the messages are hidden.
+    lease: Duration,
+    /// For people, who see which token has received a message.
+    worker: String,
+}
+
+/// Reserved jobs on the way to their receiver. Those that do not arrive, because it has gone away, are given back.
+#[derive(Debug)]
+struct Held {
+    door: Arc<Door>,
+    jobs: Vec<Reserved>,
+}
+
+impl Held {
+    fn delivered(mut self) -> Vec<Reserved> {
+        mem::take(&mut self.jobs)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let leases = mem::take(&mut self.jobs).into_iter().map(|reserved| reserved.lease);
+        let ends: Vec<Settlement> =
+            leases.map(|lease| Settlement { lease, verdict: Verdict::Release }).collect();
+        // What cannot be given back comes back when its lease ends.
+        if !ends.is_empty()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let door = Arc::clone(&self.door);
+            runtime.spawn(async move {
+                _ = timeout(GIVE_BACK_MAX, door.client.store().settle(&ends, None)).await;
+            });
+        }
+    }
+}
+
+/// What a search has found.
+#[derive(Debug)]
+struct Found {
+    held: Held,
+    /// Whether to search again at once.
+    more: bool,
+    /// When there may be something.
+    next_due: Option<Duration>,
+}
+
+/// Answers `ReceiveMessage`. It waits for messages if the request or the queue says so; a client that goes away ends the wait.
+pub(super) async fn receive(call: &Call, request: Receive) -> Reply {
+    let (name, queue) = call.queue(&request.queue_url).await?;
+    if call.caller.payloads_hidden {
+        return Err(Fault::new(
+            Code::AccessDenied,
+            "Payloads are hidden from this token, and messages have them.",
+        ));
+    }
+    let n = within("MaxNumberOfMessages", request.max_number_of_messages.unwrap_or(1), 1..=MESSAGES_MAX)?;
+    let wait = match request.wait_time_seconds {
+        Some(given) => within("WaitTimeSeconds", given, 0..=WAIT_MAX_S)?,
+        None => queue.attributes.wait_s,
+    };
+    let deadline = Instant::now() + Duration::from_secs(wait);
+    let worker = format!("sqs/{}", call.caller.token.as_deref().unwrap_or("local"));
+    let lease = queue.attributes.visibility(request.visibility_timeout)?;
+    let mut want = Want { name: name.to_owned(), queue, n: n as usize, lease, worker };
+    let mut searches = 0;
+    let jobs = loop {
+        let found = search_to_the_end(&call.door, &want).await?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        searches += 1;
+        if !found.held.jobs.is_empty() {
+            break found.held.delivered();
+        }
+        if found.more && searches < SEARCHES_MAX {
+            continue;
+        }
+        if left.is_zero() || call.door.stop.is_cancelled() {
+            break Vec::new();
+        }
+        let at_most = if found.more { PAUSE } else { found.next_due.unwrap_or(left) };
+        let queues = [want.name.clone()];
+        tokio::select! {
+            waited = call.door.client.store().wait(&queues, at_most.min(left)) => waited?,
+            () = call.door.stop.cancelled() => {}
+        }
+        searches = 0;
+        // It may have got other settings meanwhile, or be deleted.
+        want.queue = call.door.queues.get(name).await?;
+    };
+    let systems = [request.attribute_names, request.message_system_attribute_names];
+    let systems: Vec<String> = systems.into_iter().flatten().flatten().collect();
+    let named = request.message_attribute_names.unwrap_or_default();
+    let shown = jobs.iter().map(|reserved| shown(call, name, reserved, &systems, &named));
+    write(&Received { messages: shown.collect() })
+}
+
+/// Makes the message of a job.
+fn shown(call: &Call, name: &str, reserved: &Reserved, systems: &[String], named: &[String]) -> Message {
+    let job = &reserved.job;
+    let body = message::body(job);
+    let attributes = message::attributes_of(job, named);
+    let header = |name: &str| job.headers.get(name).cloned();
+    Message {
+        id: header(message::ID).unwrap_or_else(|| job.id.to_string()),
+        receipt_handle: receipt::write(reserved.lease, name),
+        md5_of_body: md5::of_body(&body),
+        md5_of_attributes: md5::of_attributes(&attributes),
+        attributes: attributes.iter().map(|(name, attribute)| (name.clone(), attribute.into())).collect(),
+        body: body.into_owned(),
+        system: system_attributes(call, name, job)
+            .into_iter()
+            .filter(|(name, _)| systems.iter().any(|wanted| wanted == "All" || wanted == name))
+            .collect(),
+    }
+}
+
+/// Returns what SQS says of a message.
+fn system_attributes(call: &Call, name: &str, job: &JobRecord) -> BTreeMap<&'static str, String> {
+    let sent = job.headers.get(message::SENT).cloned().unwrap_or_else(|| job.created_at.as_ms().to_string());
+    let first = job.failures.first().map(|failure| failure.started_ms);
+    let first = first.into_iter().chain(job.started_at.map(punctual::Timestamp::as_ms)).min();
+    let mut texts = BTreeMap::from([
+        ("ApproximateReceiveCount", job.attempt.to_string()),
+        ("ApproximateFirstReceiveTimestamp", first.unwrap_or_default().to_string()),
+        ("SentTimestamp", sent),
+        ("SenderId", job.headers.get(message::SENDER).cloned().unwrap_or_else(|| "punctual".to_owned())),
+    ]);
+    let is_fifo = queue::is_fifo(name);
+    let line = job.concurrency.as_ref().filter(|_| is_fifo).map(|line| &line.key);
+    if let Some(group) = line.or(job.group.as_ref()) {
+        texts.insert("MessageGroupId", group.clone());
+    }
+    if is_fifo {
+        texts.insert("SequenceNumber", fifo::sequence(job.id));
+        if let Some(unique) = &job.unique {
+            texts.insert("MessageDeduplicationId", unique.key.clone());
+        }
+    }
+    if let Some(trace) = job.headers.get(message::TRACE) {
+        texts.insert("AWSTraceHeader", trace.clone());
+    }
+    if let Some(from) = job.headers.get(message::FROM) {
+        texts.insert("DeadLetterQueueSourceArn", arn(&call.region, from));
+    }
+    texts
+}
+
+/// Searches in a task of its own: a search that was cut off in the middle would leave jobs that nobody knows of.
+async fn search_to_the_end(door: &Arc<Door>, want: &Want) -> Result<Found, Fault> {
+    let (done, found) = oneshot::channel();
+    let (door, want) = (Arc::clone(door), want.clone());
+    // If nobody waits any more, what was found is dropped.
+    tokio::spawn(async move { done.send(search(&door, &want).await) });
+    found.await.map_err(|_| Fault::new(Code::InternalFailure, "The search for messages ended early."))?
+}
+
+/// Reserves jobs until `n` can be delivered, nothing is left, or the search has taken long enough.
+async fn search(door: &Arc<Door>, want: &Want) -> Result<Found, Fault> {
+    let (begin, target) = (Instant::now(), Target::of(door, &want.name, &want.queue).await?);
+    let held = Held { door: Arc::clone(door), jobs: Vec::new() };
+    let (mut found, mut ends) = (Found { held, more: false, next_due: None }, Vec::new());
+    let mut ask = want.n;
+    for round in 1..=ROUNDS_MAX {
+        let batch = match settle_and_reserve(door, want, &ends, ask).await {
+            Ok(batch) => batch,
+            // What is reserved already is not to wait for its lease to end.
+            Err(error) if !found.held.jobs.is_empty() => {
+                tracing::warn!(target: "punctual", %error, "a search for messages ended early");
+                return Ok(found);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        ends.clear();
+        (found.more, found.next_due) = (batch.more, batch.next_due);
+        let is_last = round == ROUNDS_MAX || SEARCH_MAX < begin.elapsed();
+        let (mut dead, mut is_all_dead) = (Vec::new(), !batch.jobs.is_empty());
+        for reserved in batch.jobs {
+            let end = |verdict| Settlement { lease: reserved.lease, verdict };
+            if want.queue.has_lost(reserved.job.created_at) {
+                ends.push(end(Verdict::Cancel { reason: Some("purged".to_owned()) }));
+            } else if target.as_ref().is_some_and(|target| target.takes(&reserved.job)) {
+                dead.push(reserved);
+                continue;
+            } else if want.n <= found.held.jobs.len() || (0 < reserved.job.expired_leases && !is_last) {
+                ends.push(end(Verdict::Release));
+            } else {
+                found.held.jobs.push(reserved);
+            }
+            is_all_dead = false;
+        }
+        if let Some(target) = target.as_ref().filter(|_| !dead.is_empty()) {
+            ends.extend(redrive::moved(door, target, dead).await);
+        }
+        if ends.is_empty() {
+            return Ok(found);
+        }
+        if is_last {
+            break;
+        }
+        ask = if is_all_dead { MOVED_MAX } else { want.n - found.held.jobs.len() };
+    }
+    // What ends here may leave others that can start.
+    found.more = true;
+    _ = door.client.store().settle(&ends, None).await?;
+    Ok(found)
+}
+
+/// Ends leases, and reserves jobs, in one step.
+async fn settle_and_reserve(door: &Door, want: &Want, ends: &[Settlement], n: usize) -> Result<Batch, Error> {
+    let mut lane = door.lanes.free().await;
+    lane.number += 1;
+    let request = QueueRequest { queue: want.name.clone(), share: n, at_most: n };
+    let reserve = Reserve {
+        call: *lane,
+        worker: want.worker.clone(),
+        queues: vec![request],
+        n,
+        lease: Some(want.lease),
+        // No message is a suspect of anything.
+        company: true,
+    };
+    let store = door.client.store();
+    if ends.is_empty() {
+        return store.reserve(&reserve).await;
+    }
+    let (_, batch) = store.settle(ends, Some(&reserve)).await?;
+    Ok(batch.unwrap_or(Batch { more: true, ..Batch::default() }))
+}
