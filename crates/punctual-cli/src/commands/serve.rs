@@ -37,7 +37,8 @@ SIGTERM, SIGHUP and SIGINT stop the server. Requests in progress have 30 s to en
 Examples:
   punctual serve
   punctual serve --listen 0.0.0.0:7890 --tls-cert jobs.pem --tls-key jobs.key
-  punctual serve --base-path /jobs --host jobs.example.com")]
+  punctual serve --base-path /jobs --host jobs.example.com
+  punctual serve --sqs")]
 pub(crate) struct Serve {
     /// Address to listen on (default: 127.0.0.1:7890). Port 0 chooses a free port.
     #[arg(long, env = "PUNCTUAL_LISTEN", hide_env_values = true, value_name = "ADDRESS")]
@@ -73,6 +74,9 @@ pub(crate) struct Serve {
     /// Serve tools for assistants at /mcp, by the Model Context Protocol. They read the store, and change nothing.
     #[arg(long)]
     mcp: bool,
+    /// Serve the protocol of Amazon SQS, for SDKs of AWS, Celery and others. Requests are signed with keys of token new --sqs.
+    #[arg(long)]
+    sqs: bool,
 }
 
 fn base_path(text: &str) -> std::result::Result<String, String> {
@@ -138,12 +142,16 @@ pub(super) async fn run(session: &Session, args: &Serve) -> Result {
         (None, Some(_)) => return Err(Failure::invalid("--tls-key needs --tls-cert")),
     };
     let server = if args.mcp { with_tools(server)? } else { server };
+    let server = if args.sqs { server.sqs() } else { server };
     let stop = CancellationToken::new();
     let serve = server.serve(addr, &stop, |addr| {
         session.say(&format!("dashboard  {scheme}://{addr}{base_path}"));
         session.say(&format!("store      {scheme}://{addr}{base_path}    for --store and clients"));
         if args.mcp {
             session.say(&format!("tools      {scheme}://{addr}{base_path}/mcp    for assistants"));
+        }
+        if args.sqs {
+            session.say(&format!("sqs        {scheme}://{addr}{base_path}    for SDKs of AWS, as endpoint URL"));
         }
         if !has_tokens {
             session.say(

@@ -46,13 +46,17 @@ Examples:
 The token is printed to stdout, and everything else to stderr. The store keeps only a hash of it, so nothing can print it \
 again.
 
+With --sqs the access key for SDKs of AWS is printed instead, as two lines for a file of variables. Its secret follows from the \
+hash in the store, so whoever can read the store can use this token.
+
 Roles: read sees jobs and queues. operate also enqueues, runs and changes jobs. admin also changes settings, schedules \
 and topics. With --queue a token is for these queues only, and not for requests about the whole store.
 
 Examples:
   punctual token new ana --role admin > ana.token
   punctual token new mailer --role operate --queue mail --queue newsletter
-  punctual token new 'on call' --role read --hide-payloads --expires-in 90d")]
+  punctual token new 'on call' --role read --hide-payloads --expires-in 90d
+  punctual token new celery --role operate --sqs > aws.env")]
 pub(crate) struct New {
     /// Name of the token, for people.
     name: String,
@@ -68,6 +72,9 @@ pub(crate) struct New {
     /// Time until the token expires, as 12h or 90d (default: never).
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     expires_in: Option<Duration>,
+    /// Make a token that signs requests of the SQS protocol, and print its access key.
+    #[arg(long)]
+    sqs: bool,
     /// Name of the person that makes the token (default: somebody).
     #[arg(
         long,
@@ -115,6 +122,8 @@ struct View<'a> {
     created_at_ms: u64,
     created_by: &'a str,
     expires_at_ms: Option<u64>,
+    /// Whether it signs requests of the SQS protocol.
+    sqs: bool,
 }
 
 impl<'a> From<&'a Known> for View<'a> {
@@ -128,6 +137,7 @@ impl<'a> From<&'a Known> for View<'a> {
             created_at_ms: token.created_at.as_ms(),
             created_by: &token.created_by,
             expires_at_ms: token.expires_at.map(Timestamp::as_ms),
+            sqs: token.signs,
         }
     }
 }
@@ -142,6 +152,7 @@ async fn new(session: &mut Session, args: &New) -> Result {
         queues: (!args.queues.is_empty()).then(|| args.queues.clone()),
         payloads: if args.hide_payloads { Payloads::Hidden } else { Payloads::Shown },
         expires_in: args.expires_in,
+        signs: args.sqs,
         created_by: args.by.clone(),
         ..NewToken::new(&args.name, args.role)
     };
@@ -157,9 +168,14 @@ async fn new(session: &mut Session, args: &New) -> Result {
         None => "never expires".to_owned(),
         Some(at) => format!("expires {}", relative(at, made.token.created_at)),
     };
+    let use_it = if made.token.signs {
+        "give it to SDKs of AWS as access key, with the address of punctual serve --sqs as endpoint URL"
+    } else {
+        "send it as Authorization: Bearer TOKEN"
+    };
     session.say(&format!(
-        "made token {id}  {}  role {role}  {}  {expires}\nkeep it secret: it is printed only now\nsend it as \
-         Authorization: Bearer TOKEN; punctual token revoke {id}    revokes it",
+        "made token {id}  {}  role {role}  {}  {expires}\nkeep it secret: it is printed only now\n{use_it}; punctual token \
+         revoke {id}    revokes it",
         clean(&made.token.name),
         clean(&queues)
     ));
@@ -171,12 +187,18 @@ fn print(session: &mut Session, made: &Made) -> Result {
     #[derive(Serialize)]
     struct Shown<'a> {
         token: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        secret_access_key: Option<String>,
         #[serde(flatten)]
         view: View<'a>,
     }
     let text = made.secret.expose();
     if session.format.is_json() {
-        json(&mut session.out, &Shown { token: text, view: View::from(&made.token) })?;
+        let secret_access_key = made.token.signs.then(|| made.secret.access_key());
+        json(&mut session.out, &Shown { token: text, secret_access_key, view: View::from(&made.token) })?;
+    } else if made.token.signs {
+        writeln!(session.out, "AWS_ACCESS_KEY_ID={}", made.token.id)?;
+        writeln!(session.out, "AWS_SECRET_ACCESS_KEY={}", made.secret.access_key())?;
     } else {
         writeln!(session.out, "{text}")?;
     }

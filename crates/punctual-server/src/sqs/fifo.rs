@@ -75,7 +75,7 @@ pub(super) fn sequence(id: JobId) -> String {
 
 #[cfg(test)]
 mod tests {
-    use punctual::{IdMaker, Payload};
+    use punctual::{Payload, job::IdMaker};
 
     use super::*;
 
