@@ -298,3 +298,21 @@ fn payloads_are_hidden_if_the_operator_says_so() {
         }
     }
 }
+
+#[test]
+fn the_protocol_of_sqs_is_spoken_if_it_is_asked_for() {
+    let headers = "content-type: application/x-amz-json-1.0\r\nx-amz-target: AmazonSQS.CreateQueue\r\n";
+    let ask = |served: &Served| send_to(&served.url, "POST", "/", headers, r#"{"QueueName":"mail"}"#);
+    let served = Served::start(Cli::new(), "--sqs");
+    let answer = ask(&served);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.ends_with(&format!(r#"{{"QueueUrl":"{}/000000000000/mail"}}"#, served.url)), "{answer}");
+    // From the first token on, each request is signed.
+    served.token("--role admin");
+    wait(
+        || ask(&served).starts_with("HTTP/1.1 403").then_some(()),
+        || "no signature was asked for".to_owned(),
+    );
+    let plain = Served::start(Cli::new(), "");
+    assert!(!ask(&plain).starts_with("HTTP/1.1 200"), "{}", ask(&plain));
+}

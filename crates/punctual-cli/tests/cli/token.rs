@@ -52,6 +52,7 @@ fn a_token_is_listed_with_all_that_it_may() {
     let mut expected = serde_json::json!({
         "id": id, "name": "on call", "role": "operate", "queues": ["mail", "sms"], "payloads": "hidden",
         "created_at_ms": created, "created_by": "ana", "expires_at_ms": created + 90 * 86_400_000,
+        "sqs": false,
     });
     assert_eq!(t.json("token ls"), serde_json::json!([expected]));
     expected["token"] = token.into();
@@ -68,6 +69,27 @@ fn a_token_is_listed_with_all_that_it_may() {
         (&serde_json::Value::Null, &serde_json::Value::Null)
     );
     assert_eq!((&made["payloads"], &made["created_by"]), (&"shown".into(), &"cy".into()));
+}
+
+#[test]
+fn an_access_key_is_printed_as_two_variables() {
+    let t = Cli::new();
+    let said = t.run("token new app --role operate --sqs");
+    let lines: Vec<_> = said.out.lines().map(|line| line.split_once('=').unwrap()).collect();
+    let [("AWS_ACCESS_KEY_ID", id), ("AWS_SECRET_ACCESS_KEY", secret)] = lines[..] else {
+        panic!("{said:#?}");
+    };
+    assert_eq!((id.len(), secret.len()), (8, 64), "{said:#?}");
+    assert!(said.err.contains("access key") && !said.err.contains(secret), "{said:#?}");
+    assert_eq!(t.json("token ls")[0]["sqs"], true);
+    assert!(!t.ok("token ls --json").contains(secret));
+    // With the token that it belongs to, which is as good a token as any other.
+    let made = t.json("token new app --role operate --sqs");
+    let (id, of_token) = parts(made["token"].as_str().unwrap());
+    assert_eq!(made["id"], id);
+    let secret = made["secret_access_key"].as_str().unwrap();
+    assert!(secret.len() == 64 && secret != of_token, "{made}");
+    assert_eq!(t.json("token new bo --role read")["secret_access_key"], serde_json::Value::Null);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use punctual::{
     Error, JobRecord, State, Timestamp,
     job::Filter,
     limits::BATCH_MAX,
-    store::{Action, Guard, List, Selector, Target},
+    store::{Action, Guard, List, QueueOp, QueueReply, Selector, Target},
 };
 use tokio::{sync::Semaphore, time::sleep};
 
@@ -130,6 +130,11 @@ async fn clean(door: &Door, name: &str) -> Result<(), Error> {
                 if look == 0 {
                     sleep(STILL_SENT).await;
                 }
+                // Nobody sends any more, so this ends. It needs no search.
+                let purge = QueueOp::Purge(BATCH_MAX);
+                while let QueueReply::Purged { more: true, .. } =
+                    door.client.store().queue(name, &purge).await?
+                {}
                 Timestamp::MAX
             }
         };

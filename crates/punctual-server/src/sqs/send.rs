@@ -17,6 +17,10 @@ use super::{
     queue::{self, Queue},
     write,
 };
+use crate::operations::cut;
+
+/// The longest name of a sender that is kept, in bytes: that of a user whom a proxy names. A longer one is cut.
+const SENDER_BYTES_MAX: usize = 64;
 
 /// A message as a request has it.
 #[derive(Debug, Deserialize)]
@@ -110,7 +114,7 @@ fn prepare(call: &Call, name: &str, queue: &Queue, body: Body) -> Result<(NewJob
         _ => queue.attributes.delay_s,
     };
     let (delay, bytes) = (Duration::from_secs(delay), message.bytes());
-    let sender = call.caller.token.as_deref().unwrap_or(&call.caller.name);
+    let sender = call.caller.token.as_deref().unwrap_or_else(|| cut(&call.caller.name, SENDER_BYTES_MAX));
     let mut job = message.job(call.door.client.make_id(), name, sender);
     if !delay.is_zero() {
         job.run_at = When::In(delay);
