@@ -22,11 +22,11 @@ mod send;
 mod settle;
 mod tags;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    body::Body,
+    body::{Body, HttpBody as _, to_bytes},
     extract::{Request, State},
     http::{
         HeaderName, HeaderValue, Method, StatusCode,
@@ -38,6 +38,7 @@ use axum::{
 };
 use punctual::{CancellationToken, Client};
 use serde::Serialize;
+use tokio::time::timeout;
 
 use self::{
     action::Action,
@@ -62,6 +63,10 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-amzn-requestid");
 const TARGET: HeaderName = HeaderName::from_static("x-amz-target");
 /// The largest body of a request, in bytes: a batch of 1 MiB, each byte of which is escaped.
 const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// The longest body of a refused request that is taken, in bytes, and how long that may take.
+const DRAIN_BYTES_MAX: usize = 64 * 1024;
+const DRAIN_MAX: Duration = Duration::from_secs(1);
 
 /// A body of an answer, as JSON.
 type Reply = Result<Vec<u8>, Fault>;
@@ -146,9 +151,15 @@ async fn enter(State(door): State<Arc<Door>>, request: Request, next: Next) -> R
 
 async fn answer(door: Arc<Door>, parts: Parts, body: Body) -> Reply {
     let target = parts.headers.get(TARGET).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let action = Action::of(target)?;
     // Who has no right to ask is refused before its body is read.
-    let claim = door.gate.claim(&parts, SERVICE).await?;
+    let claimed = async || Ok((Action::of(target)?, door.gate.claim(&parts, SERVICE).await?));
+    let (action, claim) = match claimed().await {
+        Ok(claimed) => claimed,
+        Err(fault) => {
+            drain(body).await;
+            return Err(fault);
+        }
+    };
     let body = door.room.read_at_most(BODY_BYTES_MAX, body).await?;
     let caller = door.gate.verify(claim, &parts, parts.uri.path(), &body.bytes)?;
     if door.is_read_only && Right::Read < action.right() {
@@ -167,6 +178,14 @@ async fn answer(door: Arc<Door>, parts: Parts, body: Body) -> Reply {
     let bytes = body.bytes.clone();
     let made = tokio::spawn(async move { action.answer(&call, &bytes).await });
     made.await.unwrap_or_else(|_| Err(Fault::new(Code::InternalFailure, "The action ended early.")))
+}
+
+/// Takes a short body of a request that is refused. Otherwise its connection would end, and with it the client's next request.
+async fn drain(body: Body) {
+    let is_short = body.size_hint().upper().is_some_and(|bytes| bytes <= DRAIN_BYTES_MAX as u64);
+    if is_short {
+        _ = timeout(DRAIN_MAX, to_bytes(body, DRAIN_BYTES_MAX)).await;
+    }
 }
 
 /// Returns the address of the server, as the client has reached it. The scheme of a proxy that lies breaks only the addresses of its own
