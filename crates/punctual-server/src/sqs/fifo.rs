@@ -1,7 +1,8 @@
 //! How a message is ordered, and when it is the same as another.
 //!
 //! In a FIFO queue, its message group is a concurrency key of one: a message is received after the one before it was deleted. It is
-//! compared with others of its message group for five minutes. In a standard queue, a message group is a tenant: a group of the store,
+//! compared with others of its message group for five minutes. A purge, and another queue of the same name, have no such history: the
+//! generation of the queue is part of the key. In a standard queue, a message group is a tenant: a group of the store,
 //! which shares the queue fairly with other groups.
 
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use punctual::{JobId, NewJob, Unique, job::Concurrency};
 use sha2::{Digest as _, Sha256};
 
-use super::{attributes::Attributes, fault::Fault};
+use super::{fault::Fault, message::DEDUPLICATION, queue::Queue};
 use crate::token::hex;
 
 /// How long a message is compared with others.
@@ -21,7 +22,7 @@ const ID_BYTES_MAX: usize = 128;
 pub(super) fn place(
     job: &mut NewJob,
     is_fifo: bool,
-    attributes: &Attributes,
+    queue: &Queue,
     group: Option<String>,
     deduplication: Option<String>,
 ) -> Result<(), Fault> {
@@ -40,9 +41,9 @@ pub(super) fn place(
         return Ok(());
     }
     let group = group.ok_or_else(|| Fault::missing("MessageGroupId"))?;
-    let key = match deduplication {
+    let id = match deduplication {
         Some(id) => id,
-        None if attributes.by_content => hex(&Sha256::digest(&job.payload.bytes)),
+        None if queue.attributes.by_content => hex(&Sha256::digest(&job.payload.bytes)),
         None => {
             return Err(Fault::value(
                 "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly",
@@ -50,7 +51,8 @@ pub(super) fn place(
         }
     };
     job.concurrency = Some(Concurrency { key: group, limit: 1 });
-    job.unique = Some(Unique::key(key).window(WINDOW));
+    job.unique = Some(Unique::key(format!("{}/{id}", queue.generation)).window(WINDOW));
+    job.headers.insert(DEDUPLICATION.to_owned(), id);
     Ok(())
 }
 
@@ -75,9 +77,12 @@ pub(super) fn sequence(id: JobId) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use punctual::{Payload, job::IdMaker};
 
     use super::*;
+    use crate::sqs::attributes::Attributes;
 
     fn job() -> NewJob {
         NewJob::new(IdMaker::default().make(1, 0, 0), "k", "q", Payload::json("7"))
@@ -85,9 +90,17 @@ mod tests {
 
     fn placed(is_fifo: bool, by_content: bool, group: Option<&str>, id: Option<&str>) -> Option<NewJob> {
         let mut job = job();
-        let attributes = Attributes { by_content, ..Attributes::default() };
+        let queue = Queue {
+            created_ms: 0,
+            modified_ms: 0,
+            generation: 9,
+            gone_until_ms: 0,
+            deleted_ms: None,
+            attributes: Attributes { by_content, ..Attributes::default() },
+            tags: BTreeMap::new(),
+        };
         let own = |text: Option<&str>| text.map(ToOwned::to_owned);
-        place(&mut job, is_fifo, &attributes, own(group), own(id)).ok().map(|()| job)
+        place(&mut job, is_fifo, &queue, own(group), own(id)).ok().map(|()| job)
     }
 
     #[test]
@@ -97,16 +110,16 @@ mod tests {
         let line = placed(true, false, Some("acme"), Some("1")).unwrap();
         assert_eq!(line.group, None);
         assert_eq!(line.concurrency, Some(Concurrency { key: "acme".to_owned(), limit: 1 }));
-        assert_eq!(line.unique, Some(Unique::key("1").window(Duration::from_secs(300))));
+        assert_eq!(line.unique, Some(Unique::key("9/1").window(Duration::from_secs(300))));
     }
 
     #[test]
     fn a_fifo_queue_needs_a_group_and_something_to_compare() {
         assert!(placed(true, true, None, Some("1")).is_none());
         assert!(placed(true, false, Some("a"), None).is_none());
-        let by_content = placed(true, true, Some("a"), None).unwrap().unique.unwrap();
-        assert_eq!(by_content.key, "7902699be42c8a8e46fbbb4501726517e86b22c56a189f7625a6da49081b2451");
-        assert_eq!(placed(true, true, Some("a"), Some("1")).unwrap().unique.unwrap().key, "1");
+        let id = |given| placed(true, true, Some("a"), given).unwrap().headers.remove(DEDUPLICATION).unwrap();
+        assert_eq!(id(None), "7902699be42c8a8e46fbbb4501726517e86b22c56a189f7625a6da49081b2451");
+        assert_eq!(id(Some("1")), "1");
         assert!(placed(false, false, None, Some("1")).is_none());
     }
 

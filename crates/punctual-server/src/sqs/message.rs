@@ -27,6 +27,10 @@ const TRACE_BYTES_MAX: usize = 512;
 
 /// What the headers of attributes begin with.
 const ATTRIBUTE: &str = "sqs.attribute.";
+/// The header with the generation of the queue that it was sent to, as a number.
+pub(super) const GENERATION: &str = "sqs.generation";
+/// The header with the id for deduplication, of a message of a FIFO queue.
+pub(super) const DEDUPLICATION: &str = "sqs.deduplication";
 /// The header with the sender.
 pub(super) const SENDER: &str = "sqs.sender";
 /// The header with the trace header of AWS X-Ray.
@@ -242,7 +246,7 @@ impl Message {
     }
 
     /// Returns the job of the message, without what its queue says.
-    pub(super) fn job(self, id: punctual::JobId, queue: &str, sender: &str) -> NewJob {
+    pub(super) fn job(self, id: punctual::JobId, queue: &str, generation: u64, sender: &str) -> NewJob {
         let payload = Payload {
             bytes: self.body.into_bytes(),
             content_type: Cow::Borrowed("text/plain; charset=utf-8"),
@@ -250,6 +254,7 @@ impl Message {
         let mut job = NewJob::new(id, KIND, queue, payload);
         // How often a message may be received is for its queue to say.
         job.options = JobOptions { max_attempts: Some(MAX_ATTEMPTS_MAX), ..JobOptions::default() };
+        job.headers.insert(GENERATION.to_owned(), generation.to_string());
         job.headers.insert(SENDER.to_owned(), sender.to_owned());
         if let Some(Attribute { value: Value::Text(text), .. }) = self.trace {
             job.headers.insert(TRACE.to_owned(), text);
@@ -259,6 +264,11 @@ impl Message {
         }
         job
     }
+}
+
+/// Returns the generation of the queue that a job was sent to, if it was sent by this protocol.
+pub(super) fn generation_of(job: &JobRecord) -> Option<u64> {
+    job.headers.get(GENERATION)?.parse().ok()
 }
 
 /// Returns the body of a job: its payload, or base64 of one that is no text.

@@ -1,8 +1,11 @@
 //! Removing the messages of queues that were purged or deleted.
 //!
-//! The document of a queue says until when its messages are gone, and a receive drops those that it meets. So a purge holds from its
-//! answer on, also if the server is killed. What is done here only makes room. A deleted queue keeps its document as a mark until all of
-//! its messages are removed. If the server is killed before, the next `DeleteQueue` or `CreateQueue` of the name goes on.
+//! The document of a queue says which generations of its messages are gone, and a receive drops those that it meets. So a purge holds
+//! from its answer on, also if the server is killed. What is done here only makes room: a receive that meets a gone message begins it
+//! again. A deleted queue keeps its document as a mark until all of its messages are removed. If the server is killed before, the next
+//! `DeleteQueue` or `CreateQueue` of the name goes on.
+//!
+//! Nothing here can touch a message of a later generation. So it does not matter what is sent, or made again, meanwhile.
 
 use std::{
     collections::HashMap,
@@ -11,17 +14,16 @@ use std::{
 };
 
 use punctual::{
-    Error, JobRecord, State, Timestamp,
+    Error, JobRecord, State,
     job::Filter,
     limits::BATCH_MAX,
-    store::{Action, Guard, List, QueueOp, QueueReply, Selector, Target},
+    store::{Action, Guard, List, Selector, Target},
 };
 use tokio::{sync::Semaphore, time::sleep};
 
 use super::{
     Door,
-    fault::{Code, Fault},
-    queue::BELIEVED_FOR,
+    queue::{BELIEVED_FOR, Queue},
 };
 
 /// Queues that are cleaned at once. Further ones wait.
@@ -32,10 +34,10 @@ const QUEUES_MAX: usize = 1_000;
 const STILL_SENT: Duration = BELIEVED_FOR.saturating_mul(2);
 /// Most looks through a deleted queue. One with messages after that keeps its mark.
 const LOOKS_MAX: usize = 5;
-/// Attempts to see the clock of the store go on by a millisecond.
-const TICKS_MAX: usize = 1_000;
-/// The time between them.
-const TICK: Duration = Duration::from_millis(1);
+/// Pages that a look reads at least, if so many are there, and how often it reads as many jobs as were there at its beginning. So it ends
+/// also if jobs are added as fast as they are listed.
+const PAGES_MIN: u64 = 10;
+const TIMES: u64 = 2;
 
 /// The queues that are being cleaned by this process.
 #[derive(Debug)]
@@ -54,11 +56,11 @@ impl Cleaning {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a task must begin. One that is at work goes on with what was asked now.
-    fn begin(&self, name: &str) -> bool {
+    /// Returns whether a task must begin. One that is at work goes on with what was asked now, if it `must`.
+    fn begin(&self, name: &str, must: bool) -> bool {
         let mut queues = self.queues();
         if let Some(again) = queues.get_mut(name) {
-            *again = true;
+            *again |= must;
             return false;
         }
         if QUEUES_MAX <= queues.len() {
@@ -84,15 +86,24 @@ impl Cleaning {
     }
 }
 
-/// Begins to remove what is gone from a queue.
+/// Begins to remove what is gone from a queue, because something was asked.
 pub(super) fn start(door: &Arc<Door>, name: &str) {
-    if !door.cleaning.begin(name) {
-        return;
+    if door.cleaning.begin(name, true) {
+        spawn(door, name);
     }
+}
+
+/// Begins to remove what is gone from a queue, because it was met, unless this process is at it.
+pub(super) fn start_if_idle(door: &Arc<Door>, name: &str) {
+    if door.cleaning.begin(name, false) {
+        spawn(door, name);
+    }
+}
+
+fn spawn(door: &Arc<Door>, name: &str) {
     let (door, name) = (Arc::clone(door), name.to_owned());
     tokio::spawn(async move {
         loop {
-            let _room = door.cleaning.room.acquire().await.expect("invariant: it is never closed");
             let cleaned = tokio::select! {
                 biased;
                 () = door.stop.cancelled() => Ok(()),
@@ -108,54 +119,44 @@ pub(super) fn start(door: &Arc<Door>, name: &str) {
     });
 }
 
-/// Waits until the clock of the store is past an instant, so that what is sent from now on is later.
-pub(super) async fn passed(door: &Door, at: Timestamp) -> Result<(), Fault> {
-    for _ in 0..TICKS_MAX {
-        if at < door.client.store().now().await? {
-            return Ok(());
-        }
-        sleep(TICK).await;
-    }
-    Err(Fault::new(Code::ServiceUnavailable, "The clock of the store went back. Try again."))
+/// Waits until each process has seen a change of a document. What is sent afterwards is of the new generation.
+pub(super) async fn seen_by_all() {
+    sleep(BELIEVED_FOR).await;
 }
 
 async fn clean(door: &Door, name: &str) -> Result<(), Error> {
-    let mut is_clean = false;
-    for look in 0..LOOKS_MAX {
+    if matches!(door.queues.look(name).await?, Some((queue, _)) if queue.deleted_ms.is_some()) {
+        // It waits without the room that others need.
+        sleep(STILL_SENT).await;
+    }
+    let _room = door.cleaning.room.acquire().await.expect("invariant: it is never closed");
+    for _ in 0..LOOKS_MAX {
         let Some((queue, version)) = door.queues.look(name).await? else { return Ok(()) };
-        let until = match queue.deleted_ms {
-            None => Timestamp::saturating_from_ms(queue.gone_until_ms),
-            Some(_) if is_clean => return door.queues.remove(name, version).await,
-            Some(_) => {
-                if look == 0 {
-                    sleep(STILL_SENT).await;
-                }
-                // Nobody sends any more, so this ends. It needs no search.
-                let purge = QueueOp::Purge(BATCH_MAX);
-                while let QueueReply::Purged { more: true, .. } =
-                    door.client.store().queue(name, &purge).await?
-                {}
-                Timestamp::MAX
-            }
-        };
-        let found = remove(door, name, until).await?;
+        let found = remove(door, name, &queue).await?;
         if queue.deleted_ms.is_none() {
             return Ok(());
         }
-        is_clean = found == 0;
+        if found == Some(0) {
+            return door.queues.remove(name, version).await;
+        }
     }
     Ok(())
 }
 
-/// Looks once through a queue, and removes messages that were sent up to a time. One that is received is cancelled, so that it does not
-/// come back. Returns how many there were.
-async fn remove(door: &Door, name: &str, until: Timestamp) -> Result<u64, Error> {
+/// Looks once through a queue, and removes messages that are gone. One that is received is cancelled, so that it does not come back.
+/// Returns how many there were, or `None` if the look did not come to the end.
+async fn remove(door: &Door, name: &str, queue: &Queue) -> Result<Option<u64>, Error> {
+    let is_deleted = queue.deleted_ms.is_some();
+    let counts = door.client.count(Some(name)).await?;
+    let pages_max = PAGES_MIN + TIMES * (counts.waiting + counts.running) / BATCH_MAX as u64;
     let filter = Filter::all().queue(name).state([State::Waiting, State::Running]);
     let (mut after, mut found) = (None, 0);
-    loop {
+    for _ in 0..pages_max {
         let page = door.client.list(&List { filter: filter.clone(), after, limit: BATCH_MAX }).await?;
-        let is_gone =
-            |job: &&JobRecord| job.queue == name && job.created_at <= until && !job.cancel_requested;
+        let is_gone = |job: &&JobRecord| {
+            let is_lost = if is_deleted { queue.takes_along(job) } else { queue.has_lost(job) };
+            is_lost && job.queue == name && !job.cancel_requested
+        };
         let gone: Vec<&JobRecord> = page.jobs.iter().filter(is_gone).collect();
         found += gone.len() as u64;
         for (state, action) in [
@@ -175,7 +176,8 @@ async fn remove(door: &Door, name: &str, until: Timestamp) -> Result<u64, Error>
         }
         after = page.next;
         if after.is_none() {
-            return Ok(found);
+            return Ok(Some(found));
         }
     }
+    Ok(None)
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use punctual::{
-    Client, Error, ErrorKind, Timestamp,
+    Client, Error, ErrorKind, JobRecord, Timestamp,
     store::{Doc, DocOp, DocReply, Precondition},
 };
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use super::{
     attributes::Attributes,
     fault::{Code, Fault},
+    message,
 };
 
 /// The prefix of the keys of the documents.
@@ -29,6 +30,8 @@ pub(super) const BELIEVED_FOR: Duration = Duration::from_secs(1);
 const KNOWN_MAX: usize = 1_000;
 /// Attempts at a change of a document that others change.
 const ATTEMPTS: usize = 20;
+/// How far the clocks of the parts of a store may differ, so that a purge finds all messages that were sent before it.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(10);
 /// The longest name of a queue, in bytes.
 const NAME_BYTES_MAX: usize = 80;
 /// What names of FIFO queues end with.
@@ -43,7 +46,11 @@ pub(super) const ACCOUNT: &str = "000000000000";
 pub(super) struct Queue {
     pub(super) created_ms: u64,
     pub(super) modified_ms: u64,
-    /// Messages that were sent up to this time are gone: by a purge, or because an earlier queue of the name was deleted. 0 for none.
+    /// A number that each message gets. It rises by a purge, and when a deleted queue is made again. A queue that is made when nothing is
+    /// known of an earlier one begins at the time, so that it is beyond those of earlier ones.
+    pub(super) generation: u64,
+    /// Messages of earlier generations are gone: by a purge that was asked at this time, or because an earlier queue of the name was
+    /// deleted then. 0 if there was none.
     #[serde(default)]
     pub(super) gone_until_ms: u64,
     /// When it was deleted, if it was. For all but the removal of its messages, it is not there.
@@ -63,9 +70,31 @@ impl Queue {
         })
     }
 
-    /// Returns whether a message that was sent at this time is gone.
-    pub(super) const fn has_lost(&self, created_at: Timestamp) -> bool {
-        created_at.as_ms() <= self.gone_until_ms
+    /// Returns the next generation.
+    pub(super) fn next_generation(&self, now: Timestamp) -> u64 {
+        self.generation.saturating_add(1).max(now.as_ms())
+    }
+
+    /// Returns whether a message is gone. What was sent to this generation never is, also if a clock went back. A job without a
+    /// generation was enqueued by other means, and only its time says when.
+    pub(super) fn has_lost(&self, job: &JobRecord) -> bool {
+        let gone_until = Timestamp::saturating_from_ms(self.gone_until_ms);
+        match message::generation_of(job) {
+            // A copy that an operator pushed much later, with its headers, is new.
+            Some(generation) => {
+                generation < self.generation && job.created_at <= gone_until.after(CLOCKS_DIFFER)
+            }
+            None => job.created_at <= gone_until,
+        }
+    }
+
+    /// Returns whether a message belongs to this queue, which was deleted, and not to a later one of its name.
+    pub(super) fn takes_along(&self, job: &JobRecord) -> bool {
+        let deleted_ms = self.deleted_ms.unwrap_or_default();
+        match message::generation_of(job) {
+            Some(generation) => generation <= self.generation,
+            None => job.created_at.as_ms() <= deleted_ms,
+        }
     }
 }
 

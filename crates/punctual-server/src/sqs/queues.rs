@@ -1,6 +1,6 @@
 //! The actions on queues themselves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use punctual::limits::DUE_COUNT_MAX;
 use serde::{Deserialize, Serialize};
@@ -127,19 +127,23 @@ pub(super) async fn create(call: &Call, request: Create) -> Reply {
     let own_tags = request.tags.unwrap_or_default();
     tags::check(&own_tags)?;
     let now = call.door.client.store().now().await?;
-    let fresh = |gone_until_ms| Queue {
+    let fresh = |generation, gone_until_ms| Queue {
         created_ms: now.as_ms(),
         modified_ms: now.as_ms(),
+        generation,
         gone_until_ms,
         deleted_ms: None,
         attributes: attributes.clone(),
         tags: own_tags.clone(),
     };
     let changed = call.door.queues.change(name, |seen| match seen {
-        None => Ok((Some(fresh(0)), Changed::Made)),
-        // What was sent to the queue before it was deleted does not come back with its name.
-        Some(mark) if mark.deleted_ms.is_some() => Ok((Some(fresh(now.as_ms())), Changed::Again)),
-        Some(queue) => {
+        None => Ok((Some(fresh(now.as_ms(), 0)), Changed::Made)),
+        Some(mark) => {
+            // What was sent to the queue before it was deleted does not come back with its name.
+            if let Some(deleted_ms) = mark.deleted_ms {
+                return Ok((Some(fresh(mark.next_generation(now), deleted_ms)), Changed::Again));
+            }
+            let queue = mark;
             let mut wanted = queue.attributes.clone();
             wanted.set(name, &given)?;
             if wanted == queue.attributes {
@@ -155,8 +159,9 @@ pub(super) async fn create(call: &Call, request: Create) -> Reply {
         Changed::Nothing => {}
         Changed::Made => call.note("create", name),
         Changed::Again => {
-            cleaning::passed(&call.door, now).await?;
             call.note("create", name);
+            cleaning::start(&call.door, name);
+            cleaning::seen_by_all().await;
         }
     }
     write(&Address { queue_url: call.url(name) })
@@ -195,14 +200,15 @@ pub(super) async fn purge(call: &Call, request: Named) -> Reply {
     let purged = call.door.queues.change(name, |seen| match seen {
         Some(queue) if queue.deleted_ms.is_none() => {
             let gone_until_ms = queue.gone_until_ms.max(now.as_ms());
-            Ok((Some(Queue { gone_until_ms, ..queue.clone() }), ()))
+            let generation = queue.next_generation(now);
+            Ok((Some(Queue { generation, gone_until_ms, ..queue.clone() }), ()))
         }
         _ => Err(Fault::no_queue()),
     });
     purged.await?;
     call.note("purge", name);
     cleaning::start(&call.door, name);
-    cleaning::passed(&call.door, now).await?;
+    cleaning::seen_by_all().await;
     Ok(nothing())
 }
 
@@ -211,16 +217,47 @@ pub(super) async fn list(call: &Call, request: List) -> Reply {
     let n = request.max_results.unwrap_or(NAMES_MAX.into());
     let n = within("MaxResults", n, 1..=NAMES_MAX.into())? as usize;
     let prefix = request.queue_name_prefix.unwrap_or_default();
+    if let Some(own) = &call.caller.queues {
+        let (names, next_token) = own_queues(call, own, &prefix, request.next_token.as_deref(), n).await?;
+        return write(&Listed { queue_urls: names.iter().map(|name| call.url(name)).collect(), next_token });
+    }
     let (mut names, mut after) = (Vec::new(), request.next_token);
     for _ in 0..PAGES_MAX {
         let (page, next) = call.door.queues.page(&prefix, after.as_deref(), n - names.len()).await?;
-        names.extend(page.into_iter().filter(|name| call.may(Right::Read, name).is_ok()));
+        names.extend(page);
         after = next;
         if after.is_none() || names.len() == n {
             break;
         }
     }
     write(&Listed { queue_urls: names.iter().map(|name| call.url(name)).collect(), next_token: after })
+}
+
+/// Returns names of the queues of a caller that are there, after `after`, and the last one if there may be more. It looks at no others,
+/// so that a page cannot end with the name of a queue of others.
+async fn own_queues(
+    call: &Call,
+    own: &[String],
+    prefix: &str,
+    after: Option<&str>,
+    n: usize,
+) -> Result<(Vec<String>, Option<String>), Fault> {
+    let is_wanted =
+        |name: &&String| name.starts_with(prefix) && after.is_none_or(|after| after < name.as_str());
+    let wanted: BTreeSet<&String> = own.iter().filter(is_wanted).collect();
+    let mut names = Vec::new();
+    for name in wanted {
+        if names.len() == n {
+            let next = names.last().cloned();
+            return Ok((names, next));
+        }
+        match call.door.queues.get(name).await {
+            Ok(_) => names.push(name.clone()),
+            Err(fault) if fault.code == Code::QueueDoesNotExist => {}
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok((names, None))
 }
 
 /// Answers `GetQueueUrl`.

@@ -23,6 +23,7 @@ use super::{
     fault::{Code, Fault},
     fifo, md5,
     message::{self, AttributeBody},
+    purge,
     queue::{self, Queue},
     receipt,
     redrive::{self, Target},
@@ -223,8 +224,10 @@ fn system_attributes(call: &Call, name: &str, job: &JobRecord) -> BTreeMap<&'sta
     }
     if is_fifo {
         texts.insert("SequenceNumber", fifo::sequence(job.id));
-        if let Some(unique) = &job.unique {
-            texts.insert("MessageDeduplicationId", unique.key.clone());
+        let id = job.headers.get(message::DEDUPLICATION);
+        // A job that was enqueued by other means has a key only.
+        if let Some(id) = id.or(job.unique.as_ref().map(|unique| &unique.key)) {
+            texts.insert("MessageDeduplicationId", id.clone());
         }
     }
     if let Some(trace) = job.headers.get(message::TRACE) {
@@ -267,8 +270,10 @@ async fn search(door: &Arc<Door>, want: &Want) -> Result<Found, Fault> {
         let (mut dead, mut is_all_dead) = (Vec::new(), !batch.jobs.is_empty());
         for reserved in batch.jobs {
             let end = |verdict| Settlement { lease: reserved.lease, verdict };
-            if want.queue.has_lost(reserved.job.created_at) {
+            if want.queue.has_lost(&reserved.job) {
                 ends.push(end(Verdict::Cancel { reason: Some("purged".to_owned()) }));
+                purge::start_if_idle(door, &want.name);
+                continue;
             } else if target.as_ref().is_some_and(|target| target.takes(&reserved.job)) {
                 dead.push(reserved);
                 continue;

@@ -70,6 +70,7 @@ impl Target {
             (message::ID, job.id.to_string(), true),
             (message::SENT, sent, true),
             (message::FROM, self.from.clone(), false),
+            (message::GENERATION, self.queue.generation.to_string(), false),
         ] {
             let old = letter.headers.get(name).map_or(0, |old| name.len() + old.len());
             if (is_kept && 0 < old) || room + old < name.len() + value.len() {

@@ -115,13 +115,13 @@ fn prepare(call: &Call, name: &str, queue: &Queue, body: Body) -> Result<(NewJob
     };
     let (delay, bytes) = (Duration::from_secs(delay), message.bytes());
     let sender = call.caller.token.as_deref().unwrap_or_else(|| cut(&call.caller.name, SENDER_BYTES_MAX));
-    let mut job = message.job(call.door.client.make_id(), name, sender);
+    let mut job = message.job(call.door.client.make_id(), name, queue.generation, sender);
     if !delay.is_zero() {
         job.run_at = When::In(delay);
     }
     let retention = Duration::from_secs(queue.attributes.retention_s);
     job.expires_at = Some(When::In(delay.saturating_add(retention)));
-    fifo::place(&mut job, is_fifo, &queue.attributes, body.message_group_id, body.message_deduplication_id)?;
+    fifo::place(&mut job, is_fifo, queue, body.message_group_id, body.message_deduplication_id)?;
     Ok((job, sent, bytes))
 }
 

@@ -155,3 +155,56 @@ async fn a_message_group_of_a_standard_queue_is_a_tenant_with_a_fair_share() {
     assert_eq!((received.len(), quiet.len()), (10, 2));
     assert_eq!(quiet[0]["Attributes"]["MessageGroupId"], "quiet");
 }
+
+/// A purge, and a queue that was made again, have no history.
+#[tokio::test(start_paused = true)]
+async fn an_id_can_be_sent_again_after_a_purge_and_to_another_queue_of_the_name() {
+    let site = site().await;
+    let queue = json!({"QueueUrl": url("q.fifo")});
+    let create = async || site.ask("CreateQueue", json!({"QueueName": "q.fifo"})).await.ok();
+    let take = async |text: &str| {
+        send(&site, "a", "1", text).await.ok();
+        let message = site.receive("q.fifo", 10).await.remove(0);
+        assert_eq!(
+            (body(&message), &message["Attributes"]["MessageDeduplicationId"]),
+            (text.into(), &json!("1"))
+        );
+        site.delete("q.fifo", &message).await;
+        // Within it, it is the same message.
+        send(&site, "a", "1", text).await.ok();
+        assert!(site.receive("q.fifo", 10).await.is_empty());
+    };
+    take("0").await;
+    site.ask("PurgeQueue", queue.clone()).await.ok();
+    take("1").await;
+    site.ask("DeleteQueue", queue.clone()).await.ok();
+    create().await;
+    take("2").await;
+    site.ask("DeleteQueue", queue).await.ok();
+    // Also if nothing is left of the old queue.
+    let doc = punctual::store::DocOp::Get { key: "sqs/q.fifo".to_owned() };
+    while site.client().store().doc(&doc).await.unwrap() != punctual::store::DocReply::Is(None) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    site.t.advance(Duration::from_secs(2));
+    create().await;
+    take("3").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_is_of_the_generation_of_its_queue_and_keeps_its_id() {
+    let site = Site::new().await;
+    site.ask("CreateQueue", json!({"QueueName": "dead.fifo"})).await.ok();
+    let arn = "arn:aws:sqs:eu-test-1:000000000000:dead.fifo";
+    let policy = json!({"deadLetterTargetArn": arn, "maxReceiveCount": 1}).to_string();
+    let attributes = json!({"FifoQueue": "true", "RedrivePolicy": policy});
+    site.ask("CreateQueue", json!({"QueueName": "q.fifo", "Attributes": attributes})).await.ok();
+    send(&site, "a", "1", "x").await.ok();
+    site.ask("PurgeQueue", json!({"QueueUrl": url("dead.fifo")})).await.ok();
+    assert_eq!(site.receive("q.fifo", 10).await.len(), 1);
+    // By its time alone, it could still be of before the purge.
+    site.t.advance(Duration::from_secs(10));
+    assert!(site.receive("q.fifo", 10).await.is_empty());
+    let letter = site.receive("dead.fifo", 10).await.remove(0);
+    assert_eq!((body(&letter), &letter["Attributes"]["MessageDeduplicationId"]), ("x".into(), &json!("1")));
+}

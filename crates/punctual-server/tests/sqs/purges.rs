@@ -2,25 +2,37 @@
 
 use std::time::Duration;
 
-use futures_util::poll;
-use serde_json::{Value, json};
+use axum::Router;
+use punctual::{CancellationToken, NewJob, Payload, Timestamp};
+use punctual_server::Server;
+use serde_json::json;
 
-use crate::site::{Answer, Site, url};
-
-/// Makes a request that waits for the clock of the store to go on.
-async fn ask(site: &Site, action: &str, body: Value) -> Answer {
-    let mut asked = Box::pin(site.ask(action, body));
-    loop {
-        if let std::task::Poll::Ready(answer) = poll!(&mut asked) {
-            return answer;
-        }
-        site.t.advance(Duration::from_millis(1));
-        tokio::time::advance(Duration::from_millis(1)).await;
-    }
-}
+use crate::site::{Site, url};
 
 async fn purge(site: &Site) {
-    ask(site, "PurgeQueue", json!({"QueueUrl": url("q")})).await.ok();
+    site.ask("PurgeQueue", json!({"QueueUrl": url("q")})).await.ok();
+}
+
+async fn delete(site: &Site) {
+    site.ask("DeleteQueue", json!({"QueueUrl": url("q")})).await.ok();
+}
+
+/// Makes `q` again, by this server process.
+async fn make_again(site: &Site, router: &Router) {
+    site.ask_at(router, "CreateQueue", json!({"QueueName": "q"})).await.ok();
+}
+
+/// A server process that goes on after that of the site was stopped.
+fn survivor(site: &Site) -> Router {
+    Server::new(site.client()).sqs().router(&CancellationToken::new())
+}
+
+/// Waits until a job is removed, or has ended.
+async fn gone(site: &Site, id: &str) {
+    let id = id.parse().unwrap();
+    while site.client().get(id).await.unwrap().is_some_and(|job| !job.state.is_ended()) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 /// Waits until the messages of a queue are gone.
@@ -105,7 +117,7 @@ async fn a_message_that_was_sent_to_a_deleted_queue_does_not_come_back_with_its_
     send().await.ok();
     site.ask("DeleteQueue", json!({"QueueUrl": url("q")})).await.ok();
     send().await.ok();
-    ask(&site, "CreateQueue", json!({"QueueName": "q"})).await.ok();
+    make_again(&site, &site.router).await;
     site.send("new").await;
     assert_eq!(site.bodies("q", 10).await, ["new"]);
     // Without another queue of the name, it is removed.
@@ -115,4 +127,134 @@ async fn a_message_that_was_sent_to_a_deleted_queue_does_not_come_back_with_its_
     cleaned(&site).await;
     tokio::time::advance(Duration::from_secs(1)).await;
     assert_eq!(send().await.code(), "AWS.SimpleQueueService.NonExistentQueue");
+}
+
+/// The removal of the old messages comes later than the first of the new queue.
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_is_made_again_keeps_its_messages() {
+    let site = Site::with_queue().await;
+    let old = site.send("old").await;
+    delete(&site).await;
+    make_again(&site, &site.router).await;
+    let new = [site.send("new").await, site.send("newer").await];
+    assert_eq!(site.bodies("q", 1).await, ["new"]);
+    gone(&site, &old).await;
+    for _ in 0..10 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        site.t.advance(Duration::from_secs(1));
+    }
+    let mut bodies = site.bodies("q", 10).await;
+    bodies.sort();
+    assert_eq!(bodies, ["new", "newer"]);
+    for id in new {
+        assert!(!site.client().get(id.parse().unwrap()).await.unwrap().unwrap().cancel_requested);
+    }
+}
+
+/// As that of another part of the store can be.
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_goes_back_loses_no_message() {
+    let site = Site::with_queue().await;
+    site.t.advance(Duration::from_mins(1));
+    let back = |by: u64| {
+        let now = site.t.clock.now();
+        site.t.clock.set(Timestamp::from_ms(now.as_ms() - by).unwrap());
+    };
+    site.send("old").await;
+    purge(&site).await;
+    back(5_000);
+    site.send("a").await;
+    assert_eq!(site.bodies("q", 10).await, ["a"]);
+    delete(&site).await;
+    make_again(&site, &site.router).await;
+    back(5_000);
+    site.send("b").await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(site.bodies("q", 10).await, ["b"]);
+}
+
+/// The answer comes when no process believes in the time before it.
+#[tokio::test(start_paused = true)]
+async fn what_is_sent_after_the_answer_is_kept_by_each_process() {
+    let site = Site::with_queue().await;
+    let other = site.other();
+    let send = async |text: &str| {
+        let body = json!({"QueueUrl": url("q"), "MessageBody": text});
+        site.ask_at(&other, "SendMessage", body).await.ok();
+    };
+    send("old").await;
+    purge(&site).await;
+    send("a").await;
+    assert_eq!(site.bodies("q", 10).await, ["a"]);
+    delete(&site).await;
+    make_again(&site, &site.router).await;
+    send("b").await;
+    assert_eq!(site.bodies("q", 10).await, ["b"]);
+}
+
+/// It has no generation.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_was_enqueued_by_other_means_is_purged_by_its_time() {
+    let site = Site::with_queue().await;
+    let push = async |text: &str, generation: Option<&str>| {
+        let mut job = NewJob::new(site.client().make_id(), "k", "q", Payload::json(text));
+        if let Some(generation) = generation {
+            job.headers.insert("sqs.generation".to_owned(), generation.to_owned());
+        }
+        site.client().push(vec![job]).await.unwrap();
+    };
+    push("1", None).await;
+    push("2", Some("x")).await;
+    push("3", Some("3")).await;
+    purge(&site).await;
+    assert!(site.bodies("q", 10).await.is_empty());
+    site.t.advance(Duration::from_millis(1));
+    push("4", None).await;
+    push("5", Some("x")).await;
+    // A copy of an old message, with its headers.
+    site.t.advance(Duration::from_secs(10));
+    push("6", Some("3")).await;
+    let mut bodies = site.bodies("q", 10).await;
+    bodies.sort();
+    assert_eq!(bodies, ["4", "5", "6"]);
+}
+
+/// Gone messages stand before live ones until they are removed.
+#[tokio::test(start_paused = true)]
+async fn a_live_message_is_received_behind_hundreds_that_are_gone() {
+    let site = Site::with_queue().await;
+    for n in 0..300 {
+        site.send(&n.to_string()).await;
+    }
+    site.stop.cancel();
+    purge(&site).await;
+    site.t.advance(Duration::from_millis(1));
+    site.send("live").await;
+    assert_eq!(site.bodies("q", 1).await, ["live"]);
+}
+
+/// After a kill of the server that was about to remove them.
+#[tokio::test(start_paused = true)]
+async fn a_removal_that_was_cut_off_is_taken_up_again() {
+    let site = Site::with_queue().await;
+    let waiting = async || site.client().count(Some("q")).await.unwrap().waiting;
+    for n in 0..50 {
+        site.send(&n.to_string()).await;
+    }
+    site.stop.cancel();
+    purge(&site).await;
+    assert_eq!(waiting().await, 50);
+    // By a receive that meets one.
+    let other = survivor(&site);
+    let receive = json!({"QueueUrl": url("q"), "MaxNumberOfMessages": 1});
+    assert_eq!(site.ask_at(&other, "ReceiveMessage", receive).await.ok(), json!({}));
+    cleaned(&site).await;
+    for n in 0..50 {
+        site.send(&n.to_string()).await;
+    }
+    delete(&site).await;
+    assert_eq!(waiting().await, 50);
+    // By another queue of the name.
+    make_again(&site, &other).await;
+    cleaned(&site).await;
 }

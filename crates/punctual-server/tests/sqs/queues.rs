@@ -1,6 +1,6 @@
 //! Queues: making, listing, describing and deleting them.
 
-use punctual_server::DashboardOptions;
+use punctual_server::{DashboardOptions, token::Role};
 use serde_json::{Value, json};
 
 use crate::site::{HOST, Site, send, url};
@@ -96,6 +96,27 @@ async fn a_queue_that_is_not_there_has_its_fault() {
     assert_eq!(answer.code(), "AWS.SimpleQueueService.NonExistentQueue");
     // It must be made, even if the store has a queue of the name.
     assert_eq!(site.ask("SendMessage", json!({"QueueUrl": url("$x"), "MessageBody": "x"})).await.status, 400);
+}
+
+#[tokio::test]
+async fn a_listing_for_a_key_of_some_queues_says_nothing_of_others() {
+    let site = Site::new().await;
+    for n in 0..12 {
+        site.ask("CreateQueue", json!({"QueueName": format!("a{n:02}")})).await.ok();
+    }
+    for name in ["x1", "x2", "y"] {
+        site.ask("CreateQueue", json!({"QueueName": name})).await.ok();
+    }
+    let own = site.key(Role::Read, Some(&["y", "x2", "x0", "x1", "$none"])).await;
+    let list = async |body: Value| site.ask_as(&own, "ListQueues", body).await.ok();
+    assert_eq!(list(json!({})).await, json!({"QueueUrls": [url("x1"), url("x2"), url("y")]}));
+    let page = list(json!({"MaxResults": 1})).await;
+    assert_eq!(page, json!({"QueueUrls": [url("x1")], "NextToken": "x1"}));
+    let page = list(json!({"MaxResults": 1, "NextToken": "x1"})).await;
+    assert_eq!(page, json!({"QueueUrls": [url("x2")], "NextToken": "x2"}));
+    assert_eq!(list(json!({"MaxResults": 1, "NextToken": "x2"})).await, json!({"QueueUrls": [url("y")]}));
+    let page = list(json!({"QueueNamePrefix": "x", "MaxResults": 1, "NextToken": "x1"})).await;
+    assert_eq!(page, json!({"QueueUrls": [url("x2")]}));
 }
 
 #[tokio::test]
