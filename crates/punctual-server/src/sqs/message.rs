@@ -41,6 +41,8 @@ pub(super) const ID: &str = "sqs.id";
 pub(super) const SENT: &str = "sqs.sent";
 /// The header with the queue that a message was moved from.
 pub(super) const FROM: &str = "sqs.from";
+/// The header with how often a message was received as an earlier job of its queue.
+pub(super) const RECEIVES: &str = "sqs.receives";
 
 /// An attribute, as it is in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -269,6 +271,12 @@ impl Message {
 /// Returns the generation of the queue that a job was sent to, if it was sent by this protocol.
 pub(super) fn generation_of(job: &JobRecord) -> Option<u64> {
     job.headers.get(GENERATION)?.parse().ok()
+}
+
+/// Returns how often the message of a running job was received.
+pub(super) fn receives(job: &JobRecord) -> u32 {
+    let before = job.headers.get(RECEIVES).and_then(|text| text.parse::<u32>().ok());
+    before.unwrap_or(0).saturating_add(job.attempt)
 }
 
 /// Returns the body of a job: its payload, or base64 of one that is no text.

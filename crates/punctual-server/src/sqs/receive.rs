@@ -7,14 +7,14 @@
 use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
 use punctual::{
-    Error, JobRecord,
+    Error, ErrorKind, JobRecord,
     store::{Batch, QueueRequest, Reserve, Reserved, Settlement, Verdict},
 };
 use serde::{Deserialize, Serialize};
 use tokio::{
     runtime::Handle,
     sync::oneshot,
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use super::{
@@ -38,10 +38,17 @@ const ROUNDS_MAX: usize = 8;
 const MOVED_MAX: usize = 50;
 /// How long a search goes on with further rounds.
 const SEARCH_MAX: Duration = Duration::from_secs(2);
+/// How long moves can go on after that.
+const MOVE_MAX: Duration = Duration::from_secs(2);
+/// How often a reserve whose answer was lost is repeated, and after how long for the first time. Then this doubles.
+const REPEATS_MAX: u32 = 4;
+const REPEAT_AFTER: Duration = Duration::from_millis(50);
 /// Most searches of one request without a wait between them.
 const SEARCHES_MAX: usize = 4;
 /// How long a request waits at least after so many searches.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How long a request waits after messages that could not be moved, and are due again at once.
+const STUCK_PAUSE: Duration = Duration::from_secs(1);
 /// How long a job may be given back after its receiver has gone away.
 const GIVE_BACK_MAX: Duration = Duration::from_secs(5);
 
@@ -133,6 +140,8 @@ struct Found {
     held: Held,
     /// Whether to search again at once.
     more: bool,
+    /// Whether there are messages that could not be moved, and are due again at once.
+    is_stuck: bool,
     /// When there may be something.
     next_due: Option<Duration>,
 }
@@ -163,7 +172,7 @@ pub(super) async fn receive(call: &Call, request: Receive) -> Reply {
         if !found.held.jobs.is_empty() {
             break found.held.delivered();
         }
-        if found.more && searches < SEARCHES_MAX {
+        if found.more && !found.is_stuck && searches < SEARCHES_MAX {
             continue;
         }
         if left.is_zero() || call.door.stop.is_cancelled() {
@@ -171,8 +180,15 @@ pub(super) async fn receive(call: &Call, request: Receive) -> Reply {
         }
         let at_most = if found.more { PAUSE } else { found.next_due.unwrap_or(left) };
         let queues = [want.name.clone()];
+        let wait = async {
+            if found.is_stuck {
+                sleep(STUCK_PAUSE.min(left)).await;
+                return Ok(());
+            }
+            call.door.client.store().wait(&queues, at_most.min(left)).await
+        };
         tokio::select! {
-            waited = call.door.client.store().wait(&queues, at_most.min(left)) => waited?,
+            waited = wait => waited?,
             () = call.door.stop.cancelled() => {}
         }
         searches = 0;
@@ -212,7 +228,7 @@ fn system_attributes(call: &Call, name: &str, job: &JobRecord) -> BTreeMap<&'sta
     let first = job.failures.first().map(|failure| failure.started_ms);
     let first = first.into_iter().chain(job.started_at.map(punctual::Timestamp::as_ms)).min();
     let mut texts = BTreeMap::from([
-        ("ApproximateReceiveCount", job.attempt.to_string()),
+        ("ApproximateReceiveCount", message::receives(job).to_string()),
         ("ApproximateFirstReceiveTimestamp", first.unwrap_or_default().to_string()),
         ("SentTimestamp", sent),
         ("SenderId", job.headers.get(message::SENDER).cloned().unwrap_or_else(|| "punctual".to_owned())),
@@ -251,23 +267,26 @@ async fn search_to_the_end(door: &Arc<Door>, want: &Want) -> Result<Found, Fault
 /// Reserves jobs until `n` can be delivered, nothing is left, or the search has taken long enough.
 async fn search(door: &Arc<Door>, want: &Want) -> Result<Found, Fault> {
     let (begin, target) = (Instant::now(), Target::of(door, &want.name, &want.queue).await?);
+    let (same, until) = (Target::same(&want.name), begin + SEARCH_MAX + MOVE_MAX);
     let held = Held { door: Arc::clone(door), jobs: Vec::new() };
-    let (mut found, mut ends) = (Found { held, more: false, next_due: None }, Vec::new());
+    let mut found = Found { held, more: false, is_stuck: false, next_due: None };
+    // What was not moved is put off at the end, so that it is not found again.
+    let (mut ends, mut stuck) = (Vec::new(), Vec::new());
     let mut ask = want.n;
     for round in 1..=ROUNDS_MAX {
         let batch = match settle_and_reserve(door, want, &ends, ask).await {
             Ok(batch) => batch,
             // What is reserved already is not to wait for its lease to end.
-            Err(error) if !found.held.jobs.is_empty() => {
+            Err(error) if !found.held.jobs.is_empty() || !stuck.is_empty() => {
                 tracing::warn!(target: "punctual", %error, "a search for messages ended early");
-                return Ok(found);
+                break;
             }
             Err(error) => return Err(error.into()),
         };
         ends.clear();
         (found.more, found.next_due) = (batch.more, batch.next_due);
         let is_last = round == ROUNDS_MAX || SEARCH_MAX < begin.elapsed();
-        let (mut dead, mut is_all_dead) = (Vec::new(), !batch.jobs.is_empty());
+        let (mut dead, mut worn, mut is_all_dead) = (Vec::new(), Vec::new(), !batch.jobs.is_empty());
         for reserved in batch.jobs {
             let end = |verdict| Settlement { lease: reserved.lease, verdict };
             if want.queue.has_lost(&reserved.job) {
@@ -277,6 +296,8 @@ async fn search(door: &Arc<Door>, want: &Want) -> Result<Found, Fault> {
             } else if target.as_ref().is_some_and(|target| target.takes(&reserved.job)) {
                 dead.push(reserved);
                 continue;
+            } else if same.takes(&reserved.job) {
+                worn.push(reserved);
             } else if want.n <= found.held.jobs.len() || (0 < reserved.job.expired_leases && !is_last) {
                 ends.push(end(Verdict::Release));
             } else {
@@ -284,24 +305,47 @@ async fn search(door: &Arc<Door>, want: &Want) -> Result<Found, Fault> {
             }
             is_all_dead = false;
         }
+        let mut is_done = dead.is_empty() && worn.is_empty();
         if let Some(target) = target.as_ref().filter(|_| !dead.is_empty()) {
-            ends.extend(redrive::moved(door, target, dead).await);
+            let moved = redrive::moved(door, target, dead, until).await;
+            ends.extend(moved.ends);
+            stuck.extend(moved.stuck.iter().map(redrive::put_off));
         }
-        if ends.is_empty() {
+        if !worn.is_empty() {
+            let moved = redrive::moved(door, &same, worn, until).await;
+            ends.extend(moved.ends);
+            for reserved in moved.stuck {
+                // It has attempts left. Without the last one, it would be dead when its timeout ends.
+                if reserved.job.attempt < reserved.job.max_attempts && found.held.jobs.len() < want.n {
+                    found.held.jobs.push(reserved);
+                } else {
+                    stuck.push(redrive::put_off(&reserved));
+                }
+            }
+        }
+        is_done &= ends.is_empty();
+        if is_done && stuck.is_empty() {
             return Ok(found);
         }
-        if is_last {
+        if is_done || is_last {
             break;
         }
         ask = if is_all_dead { MOVED_MAX } else { want.n - found.held.jobs.len() };
     }
     // What ends here may leave others that can start.
     found.more = true;
-    _ = door.client.store().settle(&ends, None).await?;
-    Ok(found)
+    found.is_stuck = stuck.iter().any(|end| end.verdict == Verdict::Release);
+    ends.extend(stuck);
+    match door.client.store().settle(&ends, None).await {
+        Err(error) if found.held.jobs.is_empty() => Err(error.into()),
+        _ => Ok(found),
+    }
 }
 
 /// Ends leases, and reserves jobs, in one step.
+///
+/// Without an answer it is repeated with the same number, and returns the same jobs. Otherwise these would be hidden, and nobody would
+/// know of them.
 async fn settle_and_reserve(door: &Door, want: &Want, ends: &[Settlement], n: usize) -> Result<Batch, Error> {
     let mut lane = door.lanes.free().await;
     lane.number += 1;
@@ -316,9 +360,27 @@ async fn settle_and_reserve(door: &Door, want: &Want, ends: &[Settlement], n: us
         company: true,
     };
     let store = door.client.store();
-    if ends.is_empty() {
-        return store.reserve(&reserve).await;
+    let (mut ends, mut is_unknown, mut pause) = (ends, false, REPEAT_AFTER);
+    for repeats in 0.. {
+        let answer = if ends.is_empty() {
+            store.reserve(&reserve).await.map(Some)
+        } else {
+            store.settle(ends, Some(&reserve)).await.map(|(_, batch)| batch)
+        };
+        match answer {
+            Ok(Some(batch)) => return Ok(batch),
+            // Only the leases have ended.
+            Ok(None) if repeats == REPEATS_MAX => return Ok(Batch { more: true, ..Batch::default() }),
+            Ok(None) => (ends, is_unknown) = (&[], true),
+            Err(error) => {
+                is_unknown |= error.kind() == ErrorKind::UnknownOutcome;
+                if !is_unknown || !error.is_repeatable() || repeats == REPEATS_MAX {
+                    return Err(error);
+                }
+            }
+        }
+        sleep(pause).await;
+        pause *= 2;
     }
-    let (_, batch) = store.settle(ends, Some(&reserve)).await?;
-    Ok(batch.unwrap_or(Batch { more: true, ..Batch::default() }))
+    unreachable!("invariant: the last repeat returns")
 }

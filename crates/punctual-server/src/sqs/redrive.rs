@@ -1,32 +1,57 @@
-//! Moving messages that were received too often to their dead-letter queue.
+//! Moving messages: to their dead-letter queue if they were received too often, and to their own queue before their job has no attempt
+//! left.
 //!
 //! A move is an enqueue, and then the end of the message in its own queue. After a kill between the two, the message comes back and is
 //! moved again: its new id is derived from the old one, so the second enqueue finds the first. The version of the job is part of it. It
 //! rises when an operator lets the message wait again, so that the next death is another message.
+//!
+//! A job is dead after its last attempt, and a message must not die of that. So it becomes a new job of the same queue while it has some
+//! attempts left, which are for moves that are cut off.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use punctual::{
-    JobOptions, JobRecord, NewJob, When,
-    limits::{HEADERS_BYTES_MAX, MAX_ATTEMPTS_MAX},
+    Error, JobOptions, JobRecord, NewJob, Priority, When,
+    limits::{HEADERS_BYTES_MAX, MAX_ATTEMPTS_MAX, SNOOZES_MAX},
     store::{Reserved, Settlement, Verdict},
 };
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     Door,
     fault::{Code, Fault},
     message,
-    queue::Queue,
+    queue::{self, Queue},
 };
 
-/// A dead-letter queue that is there, and the queue whose messages go to it.
+/// Attempts that are left when a job is moved to its own queue. Of a job with few attempts it is half of them.
+const SPARE_ATTEMPTS: u32 = 100;
+/// How long a message that could not be moved waits for the next attempt.
+const AGAIN_AFTER: Duration = Duration::from_secs(10);
+
+/// Where some messages of a queue are moved to.
 #[derive(Debug)]
 pub(super) struct Target {
     from: String,
     name: String,
-    queue: Arc<Queue>,
-    /// How often a message may be received before.
-    receives: u32,
+    why: Why,
+}
+
+#[derive(Debug)]
+enum Why {
+    /// They were received more often than this, and move to a dead-letter queue.
+    Receives(u32, Arc<Queue>),
+    /// Their jobs have few attempts left.
+    Attempts,
+}
+
+/// What became of messages that were to be moved.
+#[derive(Debug, Default)]
+pub(super) struct Moved {
+    /// How those that were moved end.
+    pub(super) ends: Vec<Settlement>,
+    /// Those that were not.
+    pub(super) stuck: Vec<Reserved>,
 }
 
 impl Target {
@@ -37,41 +62,66 @@ impl Target {
             Ok(queue) => Ok(Some(Self {
                 from: from.to_owned(),
                 name: redrive.queue.clone(),
-                queue,
-                receives: redrive.receives,
+                why: Why::Receives(redrive.receives, queue),
             })),
             Err(fault) if fault.code == Code::QueueDoesNotExist => Ok(None),
             Err(fault) => Err(fault),
         }
     }
 
-    /// Returns whether a job that was just reserved is a dead letter.
-    pub(super) fn takes(&self, job: &JobRecord) -> bool {
-        self.receives < job.attempt
+    /// Returns the queue itself, for jobs that have few attempts left.
+    pub(super) fn same(queue: &str) -> Self {
+        Self { from: queue.to_owned(), name: queue.to_owned(), why: Why::Attempts }
     }
 
-    /// Makes the dead letter of a job.
+    /// Returns whether a job that was just reserved is to be moved.
+    pub(super) fn takes(&self, job: &JobRecord) -> bool {
+        match self.why {
+            Why::Receives(receives, _) => receives < message::receives(job),
+            Why::Attempts => job.max_attempts - SPARE_ATTEMPTS.min(job.max_attempts / 2) <= job.attempt,
+        }
+    }
+
+    /// Makes what a job is moved as.
     fn letter(&self, door: &Door, job: &JobRecord) -> NewJob {
         let mut letter = NewJob::new(door.client.make_id(), &job.kind, &self.name, job.payload.clone());
-        letter.options = JobOptions {
-            priority: Some(job.priority),
-            max_attempts: Some(MAX_ATTEMPTS_MAX),
-            ..JobOptions::default()
-        };
         letter.group.clone_from(&job.group);
         letter.concurrency.clone_from(&job.concurrency);
         letter.tags.clone_from(&job.tags);
         letter.headers.clone_from(&job.headers);
+        let mut priority = job.priority;
         let sent = job.created_at.as_ms().to_string();
+        let mut own = vec![(message::ID, job.id.to_string(), true), (message::SENT, sent, true)];
+        let key = match &self.why {
+            Why::Receives(_, queue) => {
+                // It is received for the first time there.
+                letter.headers.remove(message::RECEIVES);
+                letter.headers.remove(message::GENERATION);
+                own.push((message::GENERATION, queue.generation.to_string(), false));
+                own.push((message::FROM, self.from.clone(), false));
+                letter.expires_at = Some(When::In(Duration::from_secs(queue.attributes.retention_s)));
+                &self.from
+            }
+            Why::Attempts => {
+                let before = message::receives(job).saturating_sub(1);
+                own.push((message::RECEIVES, before.to_string(), false));
+                letter.expires_at = job.expires_at.map(When::At);
+                if queue::is_fifo(&self.name) {
+                    // It is due later than others of its message group, and must stay before them.
+                    priority = Priority::High;
+                }
+                "again"
+            }
+        };
+        letter.options = JobOptions {
+            priority: Some(priority),
+            max_attempts: Some(MAX_ATTEMPTS_MAX),
+            ..JobOptions::default()
+        };
         // A job that was enqueued by other means can have as many headers as fit.
-        let mut room =
-            HEADERS_BYTES_MAX.saturating_sub(job.headers.iter().map(|(k, v)| k.len() + v.len()).sum());
-        for (name, value, is_kept) in [
-            (message::ID, job.id.to_string(), true),
-            (message::SENT, sent, true),
-            (message::FROM, self.from.clone(), false),
-            (message::GENERATION, self.queue.generation.to_string(), false),
-        ] {
+        let bytes = letter.headers.iter().map(|(name, value)| name.len() + value.len());
+        let mut room = HEADERS_BYTES_MAX.saturating_sub(bytes.sum());
+        for (name, value, is_kept) in own {
             let old = letter.headers.get(name).map_or(0, |old| name.len() + old.len());
             if (is_kept && 0 < old) || room + old < name.len() + value.len() {
                 continue;
@@ -79,30 +129,74 @@ impl Target {
             room = room + old - name.len() - value.len();
             letter.headers.insert(name.to_owned(), value);
         }
-        letter.expires_at = Some(When::In(std::time::Duration::from_secs(self.queue.attributes.retention_s)));
-        letter.id = letter.derived_id(&format!("{}/{}/{}", self.from, job.id, job.version));
+        letter.id = letter.derived_id(&format!("{key}/{}/{}", job.id, job.version));
         letter
+    }
+
+    fn reason(&self) -> String {
+        match self.why {
+            Why::Receives(receives, _) => {
+                format!("received more than {receives} times: moved to {}", self.name)
+            }
+            Why::Attempts => "few attempts were left: moved to a new job".to_owned(),
+        }
     }
 }
 
-/// Moves jobs, and returns how those that were moved end. The others come back when their leases end, and are tried again.
-pub(super) async fn moved(door: &Door, target: &Target, dead: Vec<Reserved>) -> Vec<Settlement> {
-    let letters = dead.iter().map(|reserved| target.letter(door, &reserved.job)).collect();
-    let answers = match door.client.push(letters).await {
-        Ok(answers) => answers,
-        Err(error) => {
-            tracing::warn!(target: "punctual", %error, queue = target.from, "messages could not be moved to their dead-letter queue");
-            return Vec::new();
+/// Moves jobs until `until` at the latest. A repeat of a move that was cut off by then finds its letter.
+pub(super) async fn moved(door: &Door, target: &Target, jobs: Vec<Reserved>, until: Instant) -> Moved {
+    let letters: Vec<NewJob> = jobs.iter().map(|reserved| target.letter(door, &reserved.job)).collect();
+    let answers = push(door, target, letters, until).await;
+    let mut moved = Moved::default();
+    for (reserved, is_moved) in jobs.into_iter().zip(answers) {
+        if is_moved {
+            let verdict = Verdict::Cancel { reason: Some(target.reason()) };
+            moved.ends.push(Settlement { lease: reserved.lease, verdict });
+        } else {
+            moved.stuck.push(reserved);
         }
+    }
+    moved
+}
+
+/// Enqueues letters, and returns which of them are there.
+async fn push(door: &Door, target: &Target, letters: Vec<NewJob>, until: Instant) -> Vec<bool> {
+    let warn = |error: &Error| {
+        tracing::warn!(target: "punctual", %error, from = target.from, to = target.name, "messages could not be moved");
     };
-    let reason = format!("received more than {} times: moved to {}", target.receives, target.name);
-    dead.into_iter()
-        .zip(answers)
+    let n = letters.len();
+    match timeout_at(until, door.client.push(letters.clone())).await {
         // A duplicate was moved before, by a process that did not come to its end.
-        .filter(|(_, answer)| answer.id().is_some())
-        .map(|(reserved, _)| {
-            let verdict = Verdict::Cancel { reason: Some(reason.clone()) };
-            Settlement { lease: reserved.lease, verdict }
-        })
-        .collect()
+        Ok(Ok(answers)) => return answers.iter().map(|answer| answer.id().is_some()).collect(),
+        Ok(Err(error)) => warn(&error),
+        Err(_) => {}
+    }
+    // One that is refused must not keep the others here.
+    let mut answers = Vec::with_capacity(n);
+    for letter in letters.into_iter().filter(|_| 1 < n) {
+        let answer = match timeout_at(until, door.client.push(vec![letter])).await {
+            Ok(Ok(answers)) => answers.first().is_some_and(|answer| answer.id().is_some()),
+            Ok(Err(error)) => {
+                warn(&error);
+                false
+            }
+            Err(_) => break,
+        };
+        answers.push(answer);
+    }
+    answers.resize(n, false);
+    answers
+}
+
+/// Returns how a job waits that could not be moved: soon after, whatever visibility timeout its receiver asked for, and without a count.
+/// In a FIFO queue it keeps its place, so there it is due at once.
+pub(super) fn put_off(reserved: &Reserved) -> Settlement {
+    let job = &reserved.job;
+    // After too many in a row a job is dead. A release ends the row.
+    let verdict = if queue::is_fifo(&job.queue) || SNOOZES_MAX / 2 <= job.snoozes {
+        Verdict::Release
+    } else {
+        Verdict::Snooze { after: AGAIN_AFTER, reason: Some("it could not be moved".to_owned()) }
+    };
+    Settlement { lease: reserved.lease, verdict }
 }

@@ -1,8 +1,17 @@
 //! Dead-letter queues.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use punctual::{JobId, JobRecord, NewJob, Payload, State, job::Filter, store::List};
+use punctual::{
+    Client, JobId, JobOptions, JobRecord, NewJob, Payload, State,
+    job::{Concurrency, Filter},
+    store::{List, QueueOp, QueueSettings},
+    testing::{Fault, FaultyStore},
+};
+use punctual_server::Server;
 use serde_json::{Value, json};
 
 use crate::site::{Site, body, url};
@@ -178,4 +187,124 @@ async fn a_line_goes_on_after_its_dead_letter() {
     assert_eq!(site.bodies("q.fifo", 10).await, ["1"]);
     let letter = site.receive("dead.fifo", 10).await.remove(0);
     assert_eq!((body(&letter), &letter["Attributes"]["MessageGroupId"]), ("0".to_owned(), &json!("a")));
+}
+
+/// A job of another program, which can run only so often.
+fn job(site: &Site, queue: &str, max_attempts: u32) -> NewJob {
+    let mut job = NewJob::new(site.client().make_id(), "k", queue, Payload::json("7"));
+    job.options = JobOptions { max_attempts: Some(max_attempts), ..JobOptions::default() };
+    job
+}
+
+/// A job is dead after its last attempt. A message is not: it goes on as another job.
+#[tokio::test]
+async fn a_message_outlives_the_attempts_of_its_job() {
+    for max_attempts in 1..=4 {
+        let site = Site::with_queue().await;
+        let job = job(&site, "q", max_attempts);
+        let id = job.id.to_string();
+        site.client().push(vec![job]).await.unwrap();
+        let mut first = None;
+        for n in 1..=9 {
+            let message = site.receive("q", 1).await.remove(0);
+            assert_eq!((body(&message), &message["MessageId"]), ("7".to_owned(), &json!(id)));
+            let system = &message["Attributes"];
+            assert_eq!(system["ApproximateReceiveCount"], n.to_string(), "{max_attempts}");
+            let sent = first.get_or_insert_with(|| system["SentTimestamp"].clone());
+            assert_eq!(&system["SentTimestamp"], sent);
+            if n % 2 == 0 {
+                let handle = &message["ReceiptHandle"];
+                let change = json!({"QueueUrl": url("q"), "ReceiptHandle": handle, "VisibilityTimeout": 0});
+                site.ask("ChangeMessageVisibility", change).await.ok();
+            } else {
+                site.t.advance(Duration::from_secs(10));
+            }
+        }
+        let counts = site.client().count(Some("q")).await.unwrap();
+        assert_eq!((counts.dead, counts.waiting + counts.running), (0, 1));
+    }
+}
+
+#[tokio::test]
+async fn receives_of_earlier_jobs_of_a_message_count_for_its_redrive_policy() {
+    let site = site(5).await;
+    site.client().push(vec![job(&site, "q", 3)]).await.unwrap();
+    for n in 1..=5 {
+        assert_eq!(fail(&site).await, 1, "{n}");
+    }
+    assert!(site.receive("q", 10).await.is_empty());
+    let letter = site.receive("dead", 10).await.remove(0);
+    assert_eq!(letter["Attributes"]["ApproximateReceiveCount"], "1");
+    assert_eq!(site.client().count(Some("q")).await.unwrap().dead, 0);
+}
+
+#[tokio::test]
+async fn a_message_keeps_its_place_in_a_line_when_it_goes_on_as_another_job() {
+    let site = Site::new().await;
+    site.ask("CreateQueue", json!({"QueueName": "q.fifo"})).await.ok();
+    let of_group = |text: &str, max_attempts| {
+        let concurrency = Some(Concurrency { key: "a".to_owned(), limit: 1 });
+        NewJob { payload: Payload::json(text), concurrency, ..job(&site, "q.fifo", max_attempts) }
+    };
+    site.client().push(vec![of_group("0", 2)]).await.unwrap();
+    site.t.advance(Duration::from_millis(1));
+    site.client().push(vec![of_group("1", 9)]).await.unwrap();
+    site.t.advance(Duration::from_millis(1));
+    for _ in 0..4 {
+        assert_eq!(site.bodies("q.fifo", 10).await, ["0"]);
+        site.t.advance(Duration::from_secs(10));
+    }
+}
+
+async fn room_for(site: &Site, queue: &str, max_jobs: Option<u64>) {
+    let settings = QueueSettings { max_jobs, ..QueueSettings::default() };
+    site.client().store().queue(queue, &QueueOp::Set(Box::new(settings))).await.unwrap();
+}
+
+/// It must not be hidden as long as its receiver would have worked on it.
+#[tokio::test]
+async fn a_dead_letter_for_which_there_is_no_room_is_tried_again_soon() {
+    let site = site(1).await;
+    room_for(&site, "dead", Some(1)).await;
+    for text in ["0", "1"] {
+        site.send(text).await;
+    }
+    assert_eq!(fail(&site).await, 2);
+    let hours = json!({"QueueUrl": url("q"), "VisibilityTimeout": 43_200});
+    assert_eq!(site.ask("ReceiveMessage", hours).await.ok(), json!({}));
+    let counts = site.client().count(Some("q")).await.unwrap();
+    assert_eq!((counts.waiting, counts.running, counts.cancelled), (1, 0, 1));
+    let letter = site.receive("dead", 10).await.remove(0);
+    site.delete("dead", &letter).await;
+    room_for(&site, "dead", None).await;
+    site.t.advance(Duration::from_secs(10));
+    assert!(site.receive("q", 10).await.is_empty());
+    assert_ne!(site.bodies("dead", 10).await, [body(&letter)]);
+    assert_eq!(site.client().count(Some("q")).await.unwrap().cancelled, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_takes_no_dead_letter_keeps_no_receiver_waiting() {
+    let site = site(1).await;
+    let is_down = Arc::new(Mutex::new(false));
+    let down = Arc::clone(&is_down);
+    let store = FaultyStore::new(Arc::clone(site.client().store()), move |verb| {
+        if verb == "enqueue" && *down.lock().unwrap() { Fault::Before } else { Fault::Pass }
+    });
+    let router = Server::new(&Client::new(Arc::new(store))).sqs().router(&site.stop);
+    site.send("dead").await;
+    assert_eq!(fail(&site).await, 1);
+    site.send("live").await;
+    *is_down.lock().unwrap() = true;
+    let begin = tokio::time::Instant::now();
+    let ask = json!({"QueueUrl": url("q"), "MaxNumberOfMessages": 10, "VisibilityTimeout": 43_200});
+    let received = site.ask_at(&router, "ReceiveMessage", ask).await.ok();
+    assert_eq!(body(&received["Messages"][0]), "live");
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    let counts = site.client().count(Some("q")).await.unwrap();
+    assert_eq!((counts.waiting, counts.running), (1, 1));
+    *is_down.lock().unwrap() = false;
+    site.t.advance(Duration::from_secs(10));
+    assert!(site.receive("q", 10).await.is_empty());
+    assert_eq!(site.bodies("dead", 10).await, ["dead"]);
 }
