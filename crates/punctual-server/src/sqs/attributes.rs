@@ -26,8 +26,8 @@ const MANAGED_SSE: &str = "SqsManagedSseEnabled";
 pub(super) const WAIT_MAX_S: u64 = 20;
 /// The longest visibility timeout, in seconds.
 pub(super) const VISIBILITY_MAX_S: u64 = 43_200;
-/// The longest default delay of a queue, in seconds: a year. SQS allows 15 min.
-const DELAY_MAX_S: u64 = 366 * 86_400;
+/// The longest delay of a message, and the longest default of a queue, in seconds: a year. SQS allows 15 min.
+pub(super) const DELAY_MAX_S: u64 = 366 * 86_400;
 /// How often a message can be received before it is moved to a dead-letter queue.
 const RECEIVES: RangeInclusive<u32> = 1..=1_000;
 

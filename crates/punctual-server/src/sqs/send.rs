@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Call, Reply,
+    attributes::{DELAY_MAX_S, within},
     batch::{self, Outcome},
     fault::{Code, Fault},
     fifo, md5,
@@ -106,11 +107,7 @@ fn prepare(call: &Call, name: &str, queue: &Queue, body: Body) -> Result<(NewJob
                  queue type."
             )));
         }
-        Some(given) if !is_fifo => u64::try_from(given).map_err(|_| {
-            Fault::value(format!(
-                "Value {given} for parameter DelaySeconds is invalid. Reason: Must be 0 or more."
-            ))
-        })?,
+        Some(given) if !is_fifo => within("DelaySeconds", given, 0..=DELAY_MAX_S)?,
         _ => queue.attributes.delay_s,
     };
     let (delay, bytes) = (Duration::from_secs(delay), message.bytes());

@@ -188,7 +188,12 @@ async fn hide(
     }
     let mut ended = settle(call, &ends).await?.into_iter();
     let store = call.door.client.store();
-    let mut beaten = if beats.is_empty() { Vec::new() } else { store.extend(&beats).await? }.into_iter();
+    let beaten = if beats.is_empty() { Ok(Vec::new()) } else { store.extend(&beats).await };
+    // Others have ended by now, so this is no fault of the whole batch.
+    let (mut beaten, fault) = match beaten {
+        Ok(beaten) => (beaten.into_iter(), None),
+        Err(error) => (Vec::new().into_iter(), Some(Fault::from(error))),
+    };
     let lost = || {
         Fault::new(
             Code::MessageNotInflight,
@@ -209,7 +214,7 @@ async fn hide(
             match beaten.next() {
                 Some(LeaseStatus::Held | LeaseStatus::CancelRequested) => Ok(()),
                 Some(LeaseStatus::Lost) => Err(lost()),
-                Some(LeaseStatus::Away) | None => Err(away()),
+                Some(LeaseStatus::Away) | None => Err(fault.clone().unwrap_or_else(away)),
             }
         })
         .collect())

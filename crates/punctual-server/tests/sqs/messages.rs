@@ -1,10 +1,15 @@
 //! Messages of standard queues: sent, received, hidden, deleted, delayed, in batches.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use axum::body::Body;
+use axum::{Router, body::Body};
 use futures_util::poll;
-use punctual::{NewJob, Payload, State, job::Filter, store::List};
+use punctual::{
+    Client, NewJob, Payload, State,
+    job::Filter,
+    store::List,
+    testing::{Fault, FaultyStore},
+};
 use punctual_server::{Server, token::Role};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -426,4 +431,78 @@ async fn a_server_without_the_door_does_not_answer_the_protocol() {
     let draft = site.draft("ListQueues", &json!({})).await;
     let answer = router.oneshot(draft.request(&site.admin).map(Body::new)).await.unwrap();
     assert!(!answer.status().is_success() && answer.headers().get("x-amzn-requestid").is_none());
+}
+
+/// A router over the store of a site, whose calls of a verb fail as `fault` says, which gets the number of the call.
+fn faulty(site: &Site, of: &'static str, mut fault: impl FnMut(usize) -> Fault + Send + 'static) -> Router {
+    let mut n = 0;
+    let store = FaultyStore::new(Arc::clone(site.client().store()), move |verb| {
+        if verb != of {
+            return Fault::Pass;
+        }
+        n += 1;
+        fault(n)
+    });
+    Server::new(&Client::new(Arc::new(store))).sqs().router(&site.stop)
+}
+
+/// Otherwise the messages would be hidden, and counted as received, though nobody has them.
+#[tokio::test(start_paused = true)]
+async fn a_reserve_whose_answer_was_lost_is_repeated() {
+    let site = Site::with_queue().await;
+    let ask = json!({"QueueUrl": url("q"), "MaxNumberOfMessages": 10, "AttributeNames": ["All"]});
+    site.send("x").await;
+    let router = faulty(&site, "reserve", |n| match n {
+        1 => Fault::After,
+        // It is not known then, either.
+        2 => Fault::Before,
+        _ => Fault::Pass,
+    });
+    let received = site.ask_at(&router, "ReceiveMessage", ask.clone()).await.ok();
+    assert_eq!(body(&received["Messages"][0]), "x");
+    assert_eq!(received["Messages"][0]["Attributes"]["ApproximateReceiveCount"], "1");
+    site.delete("q", &received["Messages"][0]).await;
+    // A reserve that is part of a settle: of one that comes back after its timeout.
+    site.send("y").await;
+    assert_eq!(site.bodies("q", 1).await, ["y"]);
+    site.t.advance(Duration::from_secs(10));
+    let router = faulty(&site, "settle", |n| if n == 1 { Fault::After } else { Fault::Pass });
+    let received = site.ask_at(&router, "ReceiveMessage", ask.clone()).await.ok();
+    assert_eq!(body(&received["Messages"][0]), "y");
+    assert_eq!(received["Messages"][0]["Attributes"]["ApproximateReceiveCount"], "2");
+    // It is not repeated without an end.
+    let router = faulty(&site, "reserve", |_| Fault::After);
+    assert_eq!(site.ask_at(&router, "ReceiveMessage", ask).await.code(), "ServiceUnavailable");
+}
+
+#[tokio::test]
+async fn one_entry_of_a_batch_does_not_fail_the_others() {
+    let site = Site::with_queue().await;
+    let entries = json!([
+        {"Id": "a", "MessageBody": "1"},
+        {"Id": "b", "MessageBody": "2", "DelaySeconds": i64::MAX},
+        {"Id": "c", "MessageBody": "3"},
+        {"Id": "d", "MessageBody": "4", "DelaySeconds": 366 * 86_400},
+        {"Id": "e", "MessageBody": "5", "DelaySeconds": 366 * 86_400 + 1},
+    ]);
+    let sent = site.ask("SendMessageBatch", json!({"QueueUrl": url("q"), "Entries": entries})).await.ok();
+    assert_eq!((sent["Failed"][0]["Id"].as_str(), sent["Failed"][1]["Id"].as_str()), (Some("b"), Some("e")));
+    assert_eq!(sent["Failed"][0]["Code"], "InvalidParameterValue");
+    assert_eq!(sent["Successful"].as_array().unwrap().len(), 3);
+    let received = site.receive("q", 10).await;
+    assert_eq!(received.len(), 2);
+    // The leases of some have ended, those of others cannot be extended.
+    let router = faulty(&site, "extend", |_| Fault::Before);
+    let entries = json!([
+        {"Id": "a", "ReceiptHandle": received[0]["ReceiptHandle"], "VisibilityTimeout": 20},
+        {"Id": "b", "ReceiptHandle": received[1]["ReceiptHandle"], "VisibilityTimeout": 0},
+    ]);
+    let changes = json!({"QueueUrl": url("q"), "Entries": entries});
+    let changed = site.ask_at(&router, "ChangeMessageVisibilityBatch", changes).await.ok();
+    assert_eq!(changed["Successful"], json!([{"Id": "b"}]));
+    assert_eq!(
+        (&changed["Failed"][0]["Id"], &changed["Failed"][0]["Code"]),
+        (&json!("a"), &json!("ServiceUnavailable"))
+    );
+    assert_eq!(site.bodies("q", 10).await, ["3"]);
 }
