@@ -22,7 +22,7 @@ mod send;
 mod settle;
 mod tags;
 
-use std::{sync::Arc, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -30,7 +30,7 @@ use axum::{
     extract::{Request, State},
     http::{
         HeaderName, HeaderValue, Method, StatusCode,
-        header::{CONTENT_TYPE, HOST},
+        header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, HOST},
         request::Parts,
     },
     middleware::{self, Next},
@@ -149,7 +149,12 @@ async fn enter(State(door): State<Arc<Door>>, request: Request, next: Next) -> R
     }
 }
 
-async fn answer(door: Arc<Door>, parts: Parts, body: Body) -> Reply {
+async fn answer(door: Arc<Door>, mut parts: Parts, body: Body) -> Reply {
+    for name in [AUTHORIZATION, COOKIE] {
+        if let Some(value) = parts.headers.get_mut(name) {
+            value.set_sensitive(true);
+        }
+    }
     let target = parts.headers.get(TARGET).and_then(|value| value.to_str().ok()).unwrap_or_default();
     // Who has no right to ask is refused before its body is read.
     let claimed = async || Ok((Action::of(target)?, door.gate.claim(&parts, SERVICE).await?));
@@ -160,8 +165,9 @@ async fn answer(door: Arc<Door>, parts: Parts, body: Body) -> Reply {
             return Err(fault);
         }
     };
-    let body = door.room.read_at_most(BODY_BYTES_MAX, body).await?;
-    let caller = door.gate.verify(claim, &parts, parts.uri.path(), &body.bytes)?;
+    let mut body = door.room.read_at_most(BODY_BYTES_MAX, body).await?;
+    let bytes = mem::take(&mut body.bytes);
+    let (caller, bytes) = door.gate.verify(claim, &parts, parts.uri.path(), bytes).await?;
     if door.is_read_only && Right::Read < action.right() {
         return Err(Fault::new(
             Code::AccessDenied,
@@ -170,12 +176,11 @@ async fn answer(door: Arc<Door>, parts: Parts, body: Body) -> Reply {
     }
     let region = gate::region(&parts, SERVICE).unwrap_or_else(|| REGION.to_owned());
     let site = site(&parts, &door.base);
-    let call = Call { door: Arc::clone(&door), caller, action, region, site };
+    let call = Call { door: Arc::clone(&door), parts, caller, action, region, site };
     if action.right() < Right::Admin {
-        return action.answer(&call, &body.bytes).await;
+        return action.answer(&call, &bytes).await;
     }
     // A change must be in the activity log, also if its client leaves meanwhile.
-    let bytes = body.bytes.clone();
     let made = tokio::spawn(async move { action.answer(&call, &bytes).await });
     made.await.unwrap_or_else(|_| Err(Fault::new(Code::InternalFailure, "The action ended early.")))
 }
@@ -203,6 +208,8 @@ fn site(parts: &Parts, base: &str) -> String {
 #[derive(Debug)]
 struct Call {
     door: Arc<Door>,
+    /// The head of the request.
+    parts: Parts,
     caller: Caller,
     action: Action,
     region: String,
@@ -214,6 +221,12 @@ impl Call {
     /// Checks that the caller has a right in a queue.
     fn may(&self, right: Right, queue: &str) -> Result<(), Fault> {
         Ok(self.caller.may(right, Some(queue))?)
+    }
+
+    /// Checks the caller and its right in a queue again, in an answer that lasts longer than a key is believed.
+    async fn may_still(&self, queue: &str) -> Result<(), Fault> {
+        let caller = self.door.gate.again(&self.parts, SERVICE).await?;
+        Ok(caller.may(self.action.right(), Some(queue))?)
     }
 
     /// Returns the queue of an address, if the caller has the right that the action needs in it. Who has none does not learn whether it

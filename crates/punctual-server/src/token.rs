@@ -522,7 +522,7 @@ fn id_of(doc: &Doc) -> &str {
     doc.key.strip_prefix(PREFIX).unwrap_or(&doc.key)
 }
 
-fn is_id(text: &str) -> bool {
+pub(crate) fn is_id(text: &str) -> bool {
     text.len() == 2 * ID_BYTES && text.bytes().all(is_hex)
 }
 

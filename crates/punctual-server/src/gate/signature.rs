@@ -25,6 +25,8 @@ const HEADERS_MAX: usize = 64;
 const KEY_ID_BYTES_MAX: usize = 128;
 /// What a name or value of a query is encoded with.
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+/// The header with the hash of the body.
+const CONTENT_HASH: &str = "x-amz-content-sha256";
 /// The headers without which a signature says nothing: to which server, when, and which action.
 const NEEDED: [&str; 3] = ["host", "x-amz-date", "x-amz-target"];
 
@@ -113,9 +115,19 @@ impl Signature {
             .ok_or_else(|| Malformed("the header x-amz-date is not of the form 20150830T123600Z".to_owned()))
     }
 
-    /// Returns whether the request was signed with a secret. `path` is that of the request as it was sent.
-    pub(super) fn is_of(&self, secret: &str, parts: &Parts, path: &str, body: &[u8]) -> bool {
-        let canonical = self.canonical(parts, path, body);
+    /// Returns the hash of the body that the request says it has, in hex, if this is signed.
+    pub(super) fn said_hash<'a>(&self, parts: &'a Parts) -> Option<&'a str> {
+        let is_signed = self.headers.iter().any(|name| name == CONTENT_HASH);
+        let mut values = parts.headers.get_all(CONTENT_HASH).iter().filter(|_| is_signed);
+        let (Some(value), None) = (values.next(), values.next()) else { return None };
+        // Another text than a hash says that the body is not signed, and then the signature is refused with the body.
+        value.to_str().ok().filter(|text| unhex(text).is_some())
+    }
+
+    /// Returns whether the request was signed with a secret. `path` is that of the request as it was sent, and `hash` the SHA-256 of its
+    /// body in hex.
+    pub(super) fn is_of(&self, secret: &str, parts: &Parts, path: &str, hash: &str) -> bool {
+        let canonical = self.canonical(parts, path, hash);
         let day = &self.date[..8];
         let scope = format!("{day}/{}/{}/aws4_request", self.region, self.service);
         let hash = hex(&Sha256::digest(canonical));
@@ -127,7 +139,7 @@ impl Signature {
     }
 
     /// Returns the canonical form of the request.
-    fn canonical(&self, parts: &Parts, path: &str, body: &[u8]) -> String {
+    fn canonical(&self, parts: &Parts, path: &str, hash: &str) -> String {
         let mut text = format!("{}\n{}\n{}\n", parts.method, encoded_path(path), query(parts.uri.query()));
         for name in &self.headers {
             let values = parts.headers.get_all(name.as_str()).iter();
@@ -136,8 +148,13 @@ impl Signature {
                 text += part;
             }
         }
-        text + "\n" + &self.headers.join(";") + "\n" + &hex(&Sha256::digest(body))
+        text + "\n" + &self.headers.join(";") + "\n" + hash
     }
+}
+
+/// Returns the hash of a body, in hex.
+pub(super) fn hash_of(body: &[u8]) -> String {
+    hex(&Sha256::digest(body))
 }
 
 fn mac(key: &[u8], text: &[u8]) -> Vec<u8> {
@@ -219,7 +236,7 @@ mod tests {
         fn is_right(&self, secret: &str, body: &str) -> bool {
             let parts = self.parts();
             let signature = Signature::read(&parts.headers, "service").unwrap();
-            signature.is_of(secret, &parts, parts.uri.path(), body.as_bytes())
+            signature.is_of(secret, &parts, parts.uri.path(), &hash_of(body.as_bytes()))
         }
     }
 
@@ -349,7 +366,7 @@ mod tests {
         let vector = &VECTORS[5];
         let parts = vector.parts();
         let signature = Signature::read(&parts.headers, "service").unwrap();
-        let is_right = |parts: &Parts, path: &str| signature.is_of(SECRET, parts, path, b"");
+        let is_right = |parts: &Parts, path: &str| signature.is_of(SECRET, parts, path, &hash_of(b""));
         assert!(is_right(&parts, "/"));
         assert!(!is_right(&parts, "/other"));
         let mut changed = vector.parts();
@@ -359,9 +376,9 @@ mod tests {
         changed.method = axum::http::Method::PUT;
         assert!(!is_right(&changed, "/"));
         let later = Signature { date: "20150830T123601Z".to_owned(), ..signature.clone() };
-        assert!(!later.is_of(SECRET, &parts, "/", b""));
+        assert!(!later.is_of(SECRET, &parts, "/", &hash_of(b"")));
         let elsewhere = Signature { region: "us-east-2".to_owned(), ..signature.clone() };
-        assert!(!elsewhere.is_of(SECRET, &parts, "/", b""));
+        assert!(!elsewhere.is_of(SECRET, &parts, "/", &hash_of(b"")));
     }
 
     #[test]

@@ -192,6 +192,7 @@ pub(super) async fn receive(call: &Call, request: Receive) -> Reply {
             () = call.door.stop.cancelled() => {}
         }
         searches = 0;
+        call.may_still(name).await?;
         // It may have got other settings meanwhile, or be deleted.
         want.queue = call.door.queues.get(name).await?;
     };

@@ -1,16 +1,28 @@
 //! Who is let in, by signatures.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
-use axum::{body::Body, http::Request};
-use punctual::{CancellationToken, Client};
+use axum::{Router, body::Body, http::Request};
+use futures_util::poll;
+use punctual::{
+    CancellationToken, Client,
+    testing::{Fault, FaultyStore},
+};
 use punctual_server::{
     Server,
     token::{self, NewToken, Role},
 };
 use serde_json::json;
 
-use crate::site::{Key, Site, date, key, send};
+use tokio::time::Instant;
+
+use crate::site::{Key, Site, date, key, send, url};
 
 #[tokio::test]
 async fn a_signed_request_is_answered_and_one_that_was_changed_is_not() {
@@ -186,4 +198,110 @@ async fn a_body_is_bounded_before_it_is_read_and_unknown_callers_send_none() {
     let never = Body::from_stream(futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>());
     let answer = send(&site.router, Request::from_parts(parts, never)).await;
     assert_eq!(answer.code(), "InvalidClientTokenId");
+}
+
+/// The right is checked when the wait begins, and again each time it goes on.
+#[tokio::test(start_paused = true)]
+async fn a_receive_ends_when_its_key_is_revoked() {
+    let site = Site::with_queue().await;
+    let key = site.key(Role::Operate, None).await;
+    let ask = json!({"QueueUrl": url("q"), "WaitTimeSeconds": 20});
+    let mut waits = Box::pin(site.ask_as(&key, "ReceiveMessage", ask));
+    for _ in 0..50 {
+        assert!(poll!(&mut waits).is_pending());
+        tokio::task::yield_now().await;
+    }
+    assert!(token::revoke(site.client(), &key.id).await.unwrap());
+    tokio::time::advance(Duration::from_secs(1)).await;
+    site.send("x").await;
+    assert_eq!(waits.await.code(), "InvalidClientTokenId");
+    assert_eq!(site.bodies("q", 1).await, ["x"]);
+}
+
+/// A router whose reads of documents are counted, and take a minute while there is a number in `slow`.
+fn watched(site: &Site) -> (Router, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+    let (reads, slow) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (counted, chosen) = (Arc::clone(&reads), Arc::clone(&slow));
+    let store = FaultyStore::new(Arc::clone(site.client().store()), move |verb| {
+        if verb != "doc" {
+            return Fault::Pass;
+        }
+        counted.fetch_add(1, Ordering::Relaxed);
+        if chosen.load(Ordering::Relaxed) == 0 { Fault::Pass } else { Fault::Delay(Duration::from_mins(1)) }
+    });
+    (Server::new(&Client::new(Arc::new(store))).sqs().router(&site.stop), reads, slow)
+}
+
+#[tokio::test(start_paused = true)]
+async fn unknown_keys_do_not_hold_up_a_known_one() {
+    let site = Site::new().await;
+    let (router, _, slow) = watched(&site);
+    let unknown = |n: usize| Key { id: format!("{n:08x}"), ..site.admin.clone() };
+    site.ask_at(&router, "ListQueues", json!({})).await.ok();
+    // The key is believed no longer. Whether there are tokens at all is looked up again.
+    tokio::time::advance(Duration::from_secs(1)).await;
+    let draft = site.draft("ListQueues", &json!({})).await;
+    assert_eq!(send(&router, draft.request(&unknown(0))).await.code(), "InvalidClientTokenId");
+    slow.store(1, Ordering::Relaxed);
+    let mut guesses = Vec::new();
+    for n in 1..=30 {
+        let mut guess = Box::pin(send(&router, draft.request(&unknown(n))));
+        assert!(poll!(&mut guess).is_pending());
+        guesses.push(guess);
+    }
+    slow.store(0, Ordering::Relaxed);
+    let begin = Instant::now();
+    site.ask_at(&router, "ListQueues", json!({})).await.ok();
+    assert!(begin.elapsed() < Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_key_is_looked_up_once_in_a_second() {
+    let site = Site::new().await;
+    let (router, reads, _) = watched(&site);
+    let draft = site.draft("ListQueues", &json!({})).await;
+    let unknown = Key { id: "00c0ffee".to_owned(), ..site.admin.clone() };
+    let mut before = 0;
+    for _ in 0..2 {
+        for _ in 0..50 {
+            assert_eq!(send(&router, draft.request(&unknown)).await.code(), "InvalidClientTokenId");
+        }
+        // The key, whether there are tokens at all, and what the server reads for itself.
+        let now = reads.load(Ordering::Relaxed);
+        assert!((before + 2..before + 5).contains(&now), "{before} {now}");
+        before = now;
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+}
+
+/// Large bodies are hashed elsewhere, and their signatures are checked as those of small ones.
+#[tokio::test]
+async fn a_large_body_is_checked_too() {
+    let site = Site::with_queue().await;
+    let text = "x".repeat(200_000);
+    let body = json!({"QueueUrl": url("q"), "MessageBody": text});
+    site.ask("SendMessage", body.clone()).await.ok();
+    let draft = site.draft("SendMessage", &body).await;
+    let (parts, _) = draft.request(&site.admin).into_parts();
+    let changed = Body::from(draft.body.replace("xx\"", "xy\""));
+    let answer = send(&site.router, Request::from_parts(parts, changed)).await;
+    assert_eq!(answer.code(), "SignatureDoesNotMatch");
+    assert_eq!(site.bodies("q", 10).await, [text]);
+}
+
+/// Many SDKs sign the hash of the body. Then a wrong signature is seen without the body.
+#[tokio::test]
+async fn a_signed_hash_is_checked_before_the_body_and_against_it() {
+    let site = Site::new().await;
+    let mut draft = site.draft("ListQueues", &json!({})).await;
+    draft.signed.insert(2, "x-amz-content-sha256");
+    send(&site.router, draft.request(&site.admin)).await.ok();
+    let (parts, _) = draft.request(&site.admin).into_parts();
+    let answer = send(&site.router, Request::from_parts(parts, Body::from("{ }"))).await;
+    assert_eq!(answer.code(), "SignatureDoesNotMatch");
+    let wrong = Key { secret: "x".to_owned(), ..site.admin.clone() };
+    let (parts, _) = draft.request(&wrong).into_parts();
+    let never = Body::from_stream(futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>());
+    let answer = send(&site.router, Request::from_parts(parts, never)).await;
+    assert_eq!(answer.code(), "SignatureDoesNotMatch");
 }

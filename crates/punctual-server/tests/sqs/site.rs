@@ -203,9 +203,11 @@ impl Draft {
     /// Signs the request.
     pub(crate) fn request(&self, key: &Key) -> Request<Body> {
         let target = format!("AmazonSQS.{}", self.action);
+        let hash = hex(&Sha256::digest(&self.body));
         let headers = [
             ("content-type", "application/x-amz-json-1.0"),
             ("host", HOST),
+            ("x-amz-content-sha256", &hash),
             ("x-amz-date", &self.date),
             ("x-amz-target", &target),
         ];
@@ -219,7 +221,6 @@ impl Draft {
                 ]
             })
             .collect();
-        let hash = hex(&Sha256::digest(&self.body));
         let canonical = format!("POST\n{}\n\n{lines}\n{signed}\n{hash}", self.path);
         let scope = format!("{day}/eu-test-1/sqs/aws4_request");
         let hash = hex(&Sha256::digest(canonical));
