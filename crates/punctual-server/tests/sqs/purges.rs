@@ -258,3 +258,25 @@ async fn a_removal_that_was_cut_off_is_taken_up_again() {
     make_again(&site, &other).await;
     cleaned(&site).await;
 }
+
+/// What other programs enqueue after a queue was deleted is not its own.
+#[tokio::test(start_paused = true)]
+async fn a_deleted_queue_takes_only_what_was_there() {
+    let site = Site::with_queue().await;
+    let push = async || {
+        let job = NewJob::new(site.client().make_id(), "k", "q", Payload::json("7"));
+        site.client().push(vec![job]).await.unwrap();
+    };
+    push().await;
+    let old = site.send("old").await;
+    delete(&site).await;
+    site.t.advance(Duration::from_millis(1));
+    push().await;
+    gone(&site, &old).await;
+    let doc = punctual::store::DocOp::Get { key: "sqs/q".to_owned() };
+    while site.client().store().doc(&doc).await.unwrap() != punctual::store::DocReply::Is(None) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    make_again(&site, &site.router).await;
+    assert_eq!(site.bodies("q", 10).await, ["7"]);
+}
