@@ -37,8 +37,7 @@ SIGTERM, SIGHUP and SIGINT stop the server. Requests in progress have 30 s to en
 Examples:
   punctual serve
   punctual serve --listen 0.0.0.0:7890 --tls-cert jobs.pem --tls-key jobs.key
-  punctual serve --base-path /jobs --host jobs.example.com
-  punctual serve --sqs")]
+  punctual serve --sqs --base-path /jobs --host jobs.example.com")]
 pub(crate) struct Serve {
     /// Address to listen on (default: 127.0.0.1:7890). Port 0 chooses a free port.
     #[arg(long, env = "PUNCTUAL_LISTEN", hide_env_values = true, value_name = "ADDRESS")]

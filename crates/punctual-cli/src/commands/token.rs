@@ -54,9 +54,8 @@ and topics. With --queue a token is for these queues only, and not for requests 
 
 Examples:
   punctual token new ana --role admin > ana.token
-  punctual token new mailer --role operate --queue mail --queue newsletter
   punctual token new 'on call' --role read --hide-payloads --expires-in 90d
-  punctual token new celery --role operate --sqs > aws.env")]
+  punctual token new mailer --role operate --queue mail --queue newsletter --sqs > aws.env")]
 pub(crate) struct New {
     /// Name of the token, for people.
     name: String,

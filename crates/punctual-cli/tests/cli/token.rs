@@ -151,7 +151,7 @@ fn every_command_of_the_page_runs() {
     let page = fs::read_to_string(page).unwrap();
     let blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
     let lines: Vec<&str> = blocks.flat_map(str::lines).collect();
-    assert_eq!(lines.len(), 6, "{lines:?}");
+    assert_eq!(lines.len(), 7, "{lines:?}");
     let t = Cli::new();
     let mut last = String::new();
     for line in lines {
@@ -166,5 +166,5 @@ fn every_command_of_the_page_runs() {
             last = parts(&fs::read_to_string(t.path("ana.token")).unwrap()).0.to_owned();
         }
     }
-    assert_eq!(t.json("token ls").as_array().unwrap().len(), 2);
+    assert_eq!(t.json("token ls").as_array().unwrap().len(), 3);
 }
