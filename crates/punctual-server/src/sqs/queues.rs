@@ -99,6 +99,7 @@ struct Shown {
 /// to a queue of others.
 async fn check_target(
     call: &Call,
+    name: &str,
     given: &BTreeMap<String, String>,
     attributes: &Attributes,
 ) -> Result<(), Fault> {
@@ -106,13 +107,18 @@ async fn check_target(
         return Ok(());
     };
     call.may(Right::Operate, &redrive.queue)?;
-    call.door.queues.get(&redrive.queue).await.map(drop).map_err(|fault| match fault.code {
-        Code::QueueDoesNotExist => Fault::new(
-            Code::InvalidAttributeValue,
-            "Invalid value for the parameter RedrivePolicy: the dead-letter queue does not exist.",
-        ),
+    let wrong = |why: &str| {
+        let text = format!("Invalid value for the parameter RedrivePolicy: the dead-letter queue {why}.");
+        Fault::new(Code::InvalidAttributeValue, text)
+    };
+    let target = call.door.queues.get(&redrive.queue).await.map_err(|fault| match fault.code {
+        Code::QueueDoesNotExist => wrong("does not exist"),
         _ => fault,
-    })
+    })?;
+    if target.attributes.redrive.as_ref().is_some_and(|back| back.queue == name) {
+        return Err(wrong("has a policy that leads back, so a message would never come to rest"));
+    }
+    Ok(())
 }
 
 /// Answers `CreateQueue`.
@@ -123,7 +129,7 @@ pub(super) async fn create(call: &Call, request: Create) -> Reply {
     let given = request.attributes.unwrap_or_default();
     let mut attributes = Attributes::default();
     attributes.set(name, &given)?;
-    check_target(call, &given, &attributes).await?;
+    check_target(call, name, &given, &attributes).await?;
     let own_tags = request.tags.unwrap_or_default();
     tags::check(&own_tags)?;
     let now = call.door.client.store().now().await?;
@@ -305,7 +311,7 @@ pub(super) async fn set(call: &Call, request: Set) -> Reply {
     let (name, _) = call.queue(&request.queue_url).await?;
     let mut probe = Attributes::default();
     probe.set(name, &request.attributes)?;
-    check_target(call, &request.attributes, &probe).await?;
+    check_target(call, name, &request.attributes, &probe).await?;
     let now = call.door.client.store().now().await?;
     let changed = call.door.queues.change(name, |seen| {
         let mut queue = seen.filter(|queue| queue.deleted_ms.is_none()).ok_or_else(Fault::no_queue)?.clone();

@@ -189,6 +189,17 @@ async fn a_line_goes_on_after_its_dead_letter() {
     assert_eq!((body(&letter), &letter["Attributes"]["MessageGroupId"]), ("0".to_owned(), &json!("a")));
 }
 
+/// They would pass a message on for ever.
+#[tokio::test]
+async fn two_queues_are_not_dead_letter_queues_of_each_other() {
+    let site = site(2).await;
+    let set = json!({"QueueUrl": url("dead"), "Attributes": {"RedrivePolicy": policy("q", 2)}});
+    assert_eq!(site.ask("SetQueueAttributes", set.clone()).await.code(), "InvalidAttributeValue");
+    let none = json!({"QueueUrl": url("q"), "Attributes": {"RedrivePolicy": ""}});
+    site.ask("SetQueueAttributes", none).await.ok();
+    site.ask("SetQueueAttributes", set).await.ok();
+}
+
 /// A job of another program, which can run only so often.
 fn job(site: &Site, queue: &str, max_attempts: u32) -> NewJob {
     let mut job = NewJob::new(site.client().make_id(), "k", queue, Payload::json("7"));
