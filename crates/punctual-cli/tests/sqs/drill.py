@@ -3,11 +3,13 @@
     drill.py PROGRAM STORE [--kills N] [--messages N] [--senders N] [--receivers N] [--seed N] [--steal]
 
 Each message has a number. A sender repeats a send that failed, so a message may be in the queue twice. A receiver repeats a
-deletion that failed. At the end:
+deletion that failed. Some messages are poison: receivers give them back, until the server moves them to a dead-letter queue, which has
+a receiver of its own. At the end:
 
-* each number whose send was accepted was received and deleted, or it counts as lost
+* each number whose send was accepted was received and deleted, from one of the queues, or it counts as lost
 * no message was received after an accepted deletion that was within the message's visibility timeout
 * no message was received that was not sent
+* each poison message is a dead letter, and once
 
 A fault ends the program with status 1. With --steal, one more process receives and deletes some messages in secret: the drill must
 then report them as lost, or it shows nothing.
@@ -40,8 +42,12 @@ HANG_SECONDS = 300
 SECONDS_PER_MESSAGE = 0.01
 # How long a kill waits at most after its share of the messages was handled, in seconds.
 KILL_SPREAD_SECONDS = 0.3
-# One message in so many is sent alone, not in a batch.
+# One batch in so many is sent as single messages.
 ALONE_EVERY = 20
+# One message in so many is poison.
+POISON_EVERY = 50
+# How often a message is received before it is a dead letter.
+RECEIVES_MAX = 3
 
 
 class Shared:
@@ -111,7 +117,15 @@ def sender(connect, shared, url, numbers, results):
     results.put((counts, []))
 
 
-def receiver(connect, shared, url, results):
+def is_poison(number):
+    return number % POISON_EVERY == 0
+
+
+def batch_of(messages, **more):
+    return [{"Id": key, "ReceiptHandle": message["ReceiptHandle"], **more} for key, message in messages.items()]
+
+
+def receiver(connect, shared, url, spares_poison, results):
     """Receives and deletes until the drill is stopped. Notes each receive and each deletion, with their times."""
     connection, counts, log = connect(), collections.Counter(), []
     while not shared.stop.is_set():
@@ -131,12 +145,12 @@ def receiver(connect, shared, url, results):
         if not found:
             continue
         got = time.monotonic()
-        numbers = {message["ReceiptHandle"]: int(message["Body"].removeprefix("message ")) for message in found}
+        numbers = {message["MessageId"]: int(message["Body"].removeprefix("message ")) for message in found}
         left = {str(i): message for i, message in enumerate(found)}
+        poison = {key: left.pop(key) for key in list(left) if spares_poison and is_poison(numbers[left[key]["MessageId"]])}
         deleted = {}
         while left:
-            entries = [{"Id": key, "ReceiptHandle": message["ReceiptHandle"]} for key, message in left.items()]
-            answer = again(connection, shared, counts, "delete", "DeleteMessageBatch", QueueUrl=url, Entries=entries)
+            answer = again(connection, shared, counts, "delete", "DeleteMessageBatch", QueueUrl=url, Entries=batch_of(left))
             if answer is None:
                 break
             now = time.monotonic()
@@ -146,9 +160,13 @@ def receiver(connect, shared, url, results):
                 # A later deletion may be of a stale receipt, which is accepted and changes nothing.
                 deleted[message["MessageId"]] = now if now - asked < VISIBILITY_SECONDS else None
                 counts["deletions that came late"] += deleted[message["MessageId"]] is None
+        if poison:
+            # One that was not given back is visible again after its timeout.
+            entries = batch_of(poison, VisibilityTimeout=0)
+            again(connection, shared, counts, "change", "ChangeMessageVisibilityBatch", QueueUrl=url, Entries=entries)
         for message in found:
-            number = numbers[message["ReceiptHandle"]]
-            log.append((number, message["MessageId"], got, deleted.get(message["MessageId"])))
+            number = numbers[message["MessageId"]]
+            log.append((url, number, message["MessageId"], got, deleted.get(message["MessageId"])))
             if deleted.get(message["MessageId"]):
                 shared.deleted[number] = 1
         shared.add(len(deleted))
@@ -162,8 +180,8 @@ def thief(connect, shared, url):
     while not found and not shared.stop.is_set():
         answer = again(connection, shared, counts, "receive", "ReceiveMessage", QueueUrl=url, MaxNumberOfMessages=BATCH, WaitTimeSeconds=1)
         found = (answer or {}).get("Messages", [])
-    entries = [{"Id": str(i), "ReceiptHandle": message["ReceiptHandle"]} for i, message in enumerate(found)]
-    if entries:
+    if found:
+        entries = batch_of({str(i): message for i, message in enumerate(found)})
         again(connection, shared, counts, "delete", "DeleteMessageBatch", QueueUrl=url, Entries=entries)
 
 
@@ -174,7 +192,7 @@ def left_over(connection, shared, url, counts):
     return sum(int(found["Attributes"][name]) for name in names)
 
 
-def watch(server, shared, connection, url, kills, seed, children):
+def watch(server, shared, connection, urls, kills, seed, children):
     """Kills the server at random times until all kills are done, then waits until nothing is left. Returns the seconds it was away."""
     dice, counts, away = random.Random(seed), collections.Counter(), []
     whole = 2 * shared.messages
@@ -192,7 +210,7 @@ def watch(server, shared, connection, url, kills, seed, children):
             server.start()
             away.append(time.monotonic() - begin)
             print(f"killed at {100 * shared.progress.value / whole:.0f} %, away for {away[-1]:.2f} s", flush=True)
-        elif not at and not shared.senders_left.value and left_over(connection, shared, url, counts) == 0:
+        elif not at and not shared.senders_left.value and not any(left_over(connection, shared, url, counts) for url in urls):
             return away
         else:
             time.sleep(0.01 if at else 0.2)
@@ -200,32 +218,35 @@ def watch(server, shared, connection, url, kills, seed, children):
     return away
 
 
-def judge(shared, counts, log):
+def judge(shared, counts, log, url):
     """Prints the figures, and returns the faults."""
-    received = collections.Counter(number for number, *_ in log)
-    sent, deleted = sum(shared.sent), sum(shared.deleted)
+    numbers = {number for _, number, *_ in log}
     copies = collections.defaultdict(list)
-    for number, message, got, gone in log:
-        copies[message].append((got, gone))
-    lost = [i for i in range(shared.messages) if shared.sent[i] and not (shared.deleted[i] or i in received)]
-    kept = [i for i in range(shared.messages) if shared.sent[i] and not shared.deleted[i] and i in received]
-    unknown = [i for i in received if not 0 <= i < shared.messages]
+    for queue, number, message, got, gone in log:
+        copies[queue, message].append((got, gone))
+    sent = [i for i in range(shared.messages) if shared.sent[i]]
+    lost = [i for i in sent if not shared.deleted[i] and i not in numbers]
+    kept = [i for i in sent if not shared.deleted[i] and i in numbers]
+    dead = {number for queue, number, *_ in log if queue != url}
     returned = [
         message
         for message, times in copies.items()
         if any(got > gone for got, _ in times for _, gone in times if gone is not None)
     ]
-    twice = sum(1 for times in copies.values() if len(times) > 1)
-    print(f"sent {sent} of {shared.messages}, deleted {deleted}, received {len(log)} times, in {len(copies)} messages")
-    print(f"lost {len(lost)}, received after their deletion {len(returned)}, received twice {twice}, sent twice {len(copies) - len(received)}")
+    messages = {message: number for queue, number, message, *_ in log if queue == url}
+    twice = sum(1 for message, number in messages.items() if len(copies[url, message]) > 1 and not is_poison(number))
+    again = len(messages) - len(set(messages.values()))
+    print(f"sent {len(sent)} of {shared.messages}, deleted {sum(shared.deleted)}, received {len(log)} times, dead letters {len(dead)}")
+    print(f"lost {len(lost)}, received after their deletion {len(returned)}, received twice {twice}, sent twice {again}")
     print(", ".join(f"{what} {counts[what]}" for what in sorted(counts) if counts[what]) or "no call failed")
     faults = []
     for what, found in (
         ("were sent and never received", lost),
         ("were received and not deleted in time", kept if counts["deletions that came late"] < len(kept) else []),
-        ("were received and never sent", unknown),
+        ("were received and never sent", [i for i in numbers if not 0 <= i < shared.messages]),
         ("were received after they were deleted", returned),
         ("were never sent", [i for i in range(shared.messages) if not shared.sent[i]]),
+        ("were poison and are no dead letters", [i for i in sent if is_poison(i) and i not in dead and i not in lost]),
     ):
         if found:
             faults.append(f"{len(found)} messages {what}, first {found[:5]}")
@@ -254,17 +275,21 @@ def main():
             return Connection(server.endpoint, key, secret, REGION, CALL_SECONDS)
 
         shared, results = Shared(options.messages), multiprocessing.Queue()
-        url = connect().call("CreateQueue", QueueName="drill")["QueueUrl"]
+        dead = connect().call("CreateQueue", QueueName="drill-dead")["QueueUrl"]
+        arn = connect().call("GetQueueAttributes", QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": RECEIVES_MAX})
+        url = connect().call("CreateQueue", QueueName="drill", Attributes={"RedrivePolicy": policy})["QueueUrl"]
         shared.senders_left.value = options.senders
         shares = [range(i, options.messages, options.senders) for i in range(options.senders)]
         children = [multiprocessing.Process(target=sender, args=(connect, shared, url, share, results)) for share in shares]
-        children += [multiprocessing.Process(target=receiver, args=(connect, shared, url, results)) for _ in range(options.receivers)]
+        receivers = [(url, True)] * options.receivers + [(dead, False)]
+        children += [multiprocessing.Process(target=receiver, args=(connect, shared, *which, results)) for which in receivers]
         thieves = [multiprocessing.Process(target=thief, args=(connect, shared, url))] if options.steal else []
         for child in children + thieves:
             child.daemon = True
             child.start()
         try:
-            away = watch(server, shared, connect(), url, options.kills, options.seed, children)
+            away = watch(server, shared, connect(), [url, dead], options.kills, options.seed, children)
         finally:
             shared.stop.set()
         counts, log = collections.Counter(), []
@@ -276,7 +301,7 @@ def main():
             child.join(CALL_SECONDS)
         took = time.monotonic() - begin
         server.stop()
-    faults = judge(shared, counts, log)
+    faults = judge(shared, counts, log, url)
     print(json.dumps({"seconds": round(took, 1), "kills": len(away), "away_seconds": round(sum(away), 2)}))
     if len(away) < options.kills:
         faults.append(f"only {len(away)} of {options.kills} kills were done")
