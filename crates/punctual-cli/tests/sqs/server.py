@@ -31,13 +31,12 @@ def free_port():
 
 def credentials(program, store):
     """Makes a token that may do everything. Returns its access key and its secret access key."""
-    made = subprocess.run(
-        [program, "--store", store, "token", "new", "sdk", "--role", "admin", "--sqs", "-o", "json"],
-        check=True,
-        stdout=subprocess.PIPE,
-    )
+    command = [program, "--store", store, "token", "new", "sdk", "--role", "admin", "--sqs", "-o", "json"]
+    made = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if made.returncode != 0:
+        raise RuntimeError(f"no token was made:\n{made.stderr}")
     token = json.loads(made.stdout)
-    return token["access_key_id"], token["secret_access_key"]
+    return token["id"], token["secret_access_key"]
 
 
 class Server:
