@@ -19,6 +19,8 @@ from suite import ENDPOINT, KEY, REGION, SECRET, case, equal, fresh, run
 from workers import Worker
 
 TASKS = 200
+# How many messages a worker of two processes has at a time.
+PREFETCHED = 8
 # So many are sent after the first worker has stopped, which may have run all others by then.
 KEPT_BACK = 20
 
@@ -29,7 +31,7 @@ sqs = boto3.client("sqs", endpoint_url=ENDPOINT, region_name=REGION, aws_access_
 class Bench:
     """A queue, the tasks that are sent to it, and their ledger."""
 
-    def __init__(self, name, predefined=False, visibility=60):
+    def __init__(self, name, predefined=False, visibility=10):
         self.prefix = fresh(name) + "-"
         self.ledger = Ledger(folder, name)
         self.log = folder / f"{name}.log"
@@ -71,12 +73,13 @@ def run_all(bench):
         bench.tasks.number.delay(i)
     with bench.worker() as worker:
         worker.until("all tasks have run", lambda: len(set(bench.ledger.lines("number"))) == TASKS, 90)
-        worker.until("no message is left", lambda: bench.left() == 0)
+        worker.until("no message is left", lambda: bench.left() == 0, 60)
         worker.stop()
     runs = collections.Counter(map(int, bench.ledger.lines("number")))
-    # Celery deletes a message before its task runs.
-    others = {i: runs[i] for i in range(TASKS) if runs[i] != 1}
-    equal(others, {}, f"tasks that did not run once, and their runs (the first worker ran {before} tasks)")
+    equal([i for i in range(TASKS) if not runs[i]], [], f"tasks that never ran (the first worker ran {before})")
+    # A worker that stops may not delete the last messages whose tasks it has run, with any server. They run again.
+    again = [i for i in runs if runs[i] > 1]
+    assert len(again) <= PREFETCHED and max(runs.values()) <= 2, f"{len(again)} tasks ran more than once: {again}"
 
 
 @case

@@ -9,8 +9,8 @@ import time
 
 from suite import PATIENCE_SECONDS
 
-# How long a worker may take from SIGTERM to its end, in seconds.
-STOP_SECONDS = 30
+# How long a worker may take from SIGTERM to its end, in seconds. Celery's processes sometimes wait 30 s for each other, with any server.
+STOP_SECONDS = 90
 
 
 class Worker:
