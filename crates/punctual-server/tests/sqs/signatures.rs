@@ -20,7 +20,7 @@ use punctual_server::{
 };
 use serde_json::json;
 
-use tokio::time::Instant;
+use tokio::time::timeout;
 
 use crate::site::{Key, Site, date, key, send, url};
 
@@ -250,9 +250,8 @@ async fn unknown_keys_do_not_hold_up_a_known_one() {
         guesses.push(guess);
     }
     slow.store(0, Ordering::Relaxed);
-    let begin = Instant::now();
-    site.ask_at(&router, "ListQueues", json!({})).await.ok();
-    assert!(begin.elapsed() < Duration::from_secs(1));
+    let answer = timeout(Duration::from_secs(1), site.ask_at(&router, "ListQueues", json!({}))).await;
+    answer.unwrap().ok();
 }
 
 #[tokio::test(start_paused = true)]
