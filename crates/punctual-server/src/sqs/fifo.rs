@@ -110,7 +110,7 @@ mod tests {
         let line = placed(true, false, Some("acme"), Some("1")).unwrap();
         assert_eq!(line.group, None);
         assert_eq!(line.concurrency, Some(Concurrency { key: "acme".to_owned(), limit: 1 }));
-        assert_eq!(line.unique, Some(Unique::key("9/1").window(Duration::from_secs(300))));
+        assert_eq!(line.unique, Some(Unique::key("9/1").window(Duration::from_mins(5))));
     }
 
     #[test]

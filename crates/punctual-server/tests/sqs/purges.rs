@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use axum::Router;
-use punctual::{CancellationToken, NewJob, Payload, Timestamp};
+use punctual::{
+    CancellationToken, NewJob, Payload, Timestamp,
+    store::{DocOp, DocReply},
+};
 use punctual_server::Server;
 use serde_json::json;
+use tokio::time::{advance, sleep, timeout};
 
 use crate::site::{Site, url};
 
@@ -30,16 +34,28 @@ fn survivor(site: &Site) -> Router {
 /// Waits until a job is removed, or has ended.
 async fn gone(site: &Site, id: &str) {
     let id = id.parse().unwrap();
-    while site.client().get(id).await.unwrap().is_some_and(|job| !job.state.is_ended()) {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until(async || site.client().get(id).await.unwrap().is_none_or(|job| job.state.is_ended())).await;
 }
 
 /// Waits until the messages of a queue are gone.
 async fn cleaned(site: &Site) {
-    while site.client().count(Some("q")).await.unwrap().waiting != 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    until(async || site.client().count(Some("q")).await.unwrap().waiting == 0).await;
+}
+
+/// Waits until nothing is left of a deleted queue.
+async fn mark_removed(site: &Site) {
+    let doc = DocOp::Get { key: "sqs/q".to_owned() };
+    until(async || site.client().store().doc(&doc).await.unwrap() == DocReply::Is(None)).await;
+}
+
+/// Waits until something is so. The clock of the runtime is paused, so this takes no time.
+async fn until(is_so: impl AsyncFn() -> bool) {
+    let wait = async {
+        while !is_so().await {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_mins(1), wait).await.expect("it never was so");
 }
 
 /// Trap: only what was there when it was asked.
@@ -98,10 +114,7 @@ async fn a_deleted_queue_is_gone_with_its_messages() {
     assert_eq!(site.ask("ListQueues", json!({})).await.ok(), json!({}));
     cleaned(&site).await;
     // The mark goes, too.
-    let doc = punctual::store::DocOp::Get { key: "sqs/q".to_owned() };
-    while site.client().store().doc(&doc).await.unwrap() != punctual::store::DocReply::Is(None) {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    mark_removed(&site).await;
     site.ask("CreateQueue", json!({"QueueName": "q"})).await.ok();
     assert!(site.bodies("q", 10).await.is_empty());
 }
@@ -125,7 +138,7 @@ async fn a_message_that_was_sent_to_a_deleted_queue_does_not_come_back_with_its_
     site.ask("DeleteQueue", json!({"QueueUrl": url("q")})).await.ok();
     send().await.ok();
     cleaned(&site).await;
-    tokio::time::advance(Duration::from_secs(1)).await;
+    advance(Duration::from_secs(1)).await;
     assert_eq!(send().await.code(), "AWS.SimpleQueueService.NonExistentQueue");
 }
 
@@ -140,7 +153,7 @@ async fn a_queue_that_is_made_again_keeps_its_messages() {
     assert_eq!(site.bodies("q", 1).await, ["new"]);
     gone(&site, &old).await;
     for _ in 0..10 {
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        sleep(Duration::from_secs(1)).await;
         site.t.advance(Duration::from_secs(1));
     }
     let mut bodies = site.bodies("q", 10).await;
@@ -169,7 +182,7 @@ async fn a_clock_that_goes_back_loses_no_message() {
     make_again(&site, &site.router).await;
     back(5_000);
     site.send("b").await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    sleep(Duration::from_secs(5)).await;
     assert_eq!(site.bodies("q", 10).await, ["b"]);
 }
 
@@ -238,12 +251,14 @@ async fn a_live_message_is_received_behind_hundreds_that_are_gone() {
 async fn a_removal_that_was_cut_off_is_taken_up_again() {
     let site = Site::with_queue().await;
     let waiting = async || site.client().count(Some("q")).await.unwrap().waiting;
-    for n in 0..50 {
-        site.send(&n.to_string()).await;
+    // More than one receive drops by itself.
+    for _ in 0..4 {
+        let make = || NewJob::new(site.client().make_id(), "k", "q", Payload::json("7"));
+        site.client().push((0..500).map(|_| make()).collect()).await.unwrap();
     }
     site.stop.cancel();
     purge(&site).await;
-    assert_eq!(waiting().await, 50);
+    assert_eq!(waiting().await, 2_000);
     // By a receive that meets one.
     let other = survivor(&site);
     let receive = json!({"QueueUrl": url("q"), "MaxNumberOfMessages": 1});
@@ -273,10 +288,7 @@ async fn a_deleted_queue_takes_only_what_was_there() {
     site.t.advance(Duration::from_millis(1));
     push().await;
     gone(&site, &old).await;
-    let doc = punctual::store::DocOp::Get { key: "sqs/q".to_owned() };
-    while site.client().store().doc(&doc).await.unwrap() != punctual::store::DocReply::Is(None) {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    mark_removed(&site).await;
     make_again(&site, &site.router).await;
     assert_eq!(site.bodies("q", 10).await, ["7"]);
 }
