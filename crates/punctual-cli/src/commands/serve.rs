@@ -38,6 +38,7 @@ Examples:
   punctual serve
   punctual serve --listen 0.0.0.0:7890 --tls-cert jobs.pem --tls-key jobs.key
   punctual serve --sqs --base-path /jobs --host jobs.example.com")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Serve {
     /// Address to listen on (default: 127.0.0.1:7890). Port 0 chooses a free port.
     #[arg(long, env = "PUNCTUAL_LISTEN", hide_env_values = true, value_name = "ADDRESS")]
