@@ -94,7 +94,7 @@ pub(crate) struct Work {
     /// End a child after so many jobs, and start another one (default: no limit).
     #[arg(long, value_name = "N", requires = "keep", value_parser = clap::value_parser!(u64).range(1..))]
     jobs_per_child: Option<u64>,
-    /// Replace a child that has more memory than this after a job, such as 512MiB, with what it started (default: no limit).
+    /// Memory of a child and what it started, such as 512MiB, above which it is replaced after a job (default: no limit).
     #[arg(long, value_name = "SIZE", requires = "keep", value_parser = memory_per_child)]
     memory_per_child: Option<u64>,
     /// Queue to serve, or NAME=WEIGHT with --weighted; may be repeated (default: default).
