@@ -34,9 +34,9 @@ const QUEUES_MAX: usize = 1_000;
 const STILL_SENT: Duration = BELIEVED_FOR.saturating_mul(2);
 /// Most looks through a deleted queue. One with messages after that keeps its mark.
 const LOOKS_MAX: usize = 5;
-/// Pages that a look reads at least, if so many are there, and how often it reads as many jobs as were there at its beginning. So it ends
-/// also if jobs are added as fast as they are listed.
-const PAGES_MIN: u64 = 10;
+/// Jobs that a look searches at least, if so many are there, and how often it searches as many as the store had at its beginning: some
+/// stores search all of their jobs for those of a queue. So it ends also if jobs are added as fast as they are listed.
+const SEARCHED_MIN: u64 = 10_000;
 const TIMES: u64 = 2;
 
 /// The queues that are being cleaned by this process.
@@ -140,6 +140,7 @@ async fn clean(door: &Door, name: &str) -> Result<(), Error> {
             return door.queues.remove(name, version).await;
         }
     }
+    tracing::warn!(target: "punctual", queue = name, "messages of a deleted queue may be left: DeleteQueue once more removes them");
     Ok(())
 }
 
@@ -148,11 +149,16 @@ async fn clean(door: &Door, name: &str) -> Result<(), Error> {
 async fn remove(door: &Door, name: &str, queue: &Queue) -> Result<Option<u64>, Error> {
     let is_deleted = queue.deleted_ms.is_some();
     let counts = door.client.count(Some(name)).await?;
-    let pages_max = PAGES_MIN + TIMES * (counts.waiting + counts.running) / BATCH_MAX as u64;
+    if counts.waiting + counts.running == 0 && counts.parts_away == 0 {
+        return Ok(Some(0));
+    }
     let filter = Filter::all().queue(name).state([State::Waiting, State::Running]);
-    let (mut after, mut found) = (None, 0);
-    for _ in 0..pages_max {
+    let (mut after, mut found, mut searched, mut bound) = (None, 0, 0, None);
+    loop {
         let page = door.client.list(&List { filter: filter.clone(), after, limit: BATCH_MAX }).await?;
+        // A page that searched nothing counts, too.
+        searched += page.searched.max(1);
+        let most = *bound.get_or_insert(page.total.saturating_mul(TIMES).max(SEARCHED_MIN));
         let is_gone = |job: &&JobRecord| {
             let is_lost = if is_deleted { queue.takes_along(job) } else { queue.has_lost(job) };
             is_lost && job.queue == name && !job.cancel_requested
@@ -178,6 +184,8 @@ async fn remove(door: &Door, name: &str, queue: &Queue) -> Result<Option<u64>, E
         if after.is_none() {
             return Ok(Some(found));
         }
+        if most < searched {
+            return Ok(None);
+        }
     }
-    Ok(None)
 }

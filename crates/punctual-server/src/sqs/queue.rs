@@ -76,9 +76,14 @@ impl Queue {
     }
 
     /// Returns whether a message is gone. What was sent to this generation never is, also if a clock went back. A job without a
-    /// generation was enqueued by other means, and only its time says when.
+    /// generation was enqueued by other means, and only its time says when. What an operator retried after the purge is not gone, either.
     pub(super) fn has_lost(&self, job: &JobRecord) -> bool {
         let gone_until = Timestamp::saturating_from_ms(self.gone_until_ms);
+        // A retry raises the version, and lets the job be due from then on. What was changed before and is due later is kept, too: rather
+        // that than to lose one.
+        if 1 < job.version && gone_until < job.run_at {
+            return false;
+        }
         match message::generation_of(job) {
             // A copy that an operator pushed much later, with its headers, is new.
             Some(generation) => {

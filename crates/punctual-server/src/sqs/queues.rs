@@ -153,7 +153,11 @@ pub(super) async fn create(call: &Call, request: Create) -> Reply {
             let mut wanted = queue.attributes.clone();
             wanted.set(name, &given)?;
             if wanted == queue.attributes {
-                return Ok((None, Changed::Nothing));
+                // Another caller still waits until all have seen it.
+                let young_ms = 2 * queue::BELIEVED_FOR.as_millis() as u64;
+                let is_young =
+                    0 < queue.gone_until_ms && now.as_ms() < queue.created_ms.saturating_add(young_ms);
+                return Ok((None, if is_young { Changed::Just } else { Changed::Nothing }));
             }
             Err(Fault::new(
                 Code::QueueNameExists,
@@ -163,6 +167,7 @@ pub(super) async fn create(call: &Call, request: Create) -> Reply {
     });
     match changed.await? {
         Changed::Nothing => {}
+        Changed::Just => cleaning::seen_by_all().await,
         Changed::Made => call.note("create", name),
         Changed::Again => {
             call.note("create", name);
@@ -177,6 +182,8 @@ pub(super) async fn create(call: &Call, request: Create) -> Reply {
 #[derive(Clone, Copy, Debug)]
 enum Changed {
     Nothing,
+    /// By another caller, just now.
+    Just,
     Made,
     Again,
 }

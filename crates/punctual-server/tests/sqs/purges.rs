@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use axum::Router;
 use punctual::{
-    CancellationToken, NewJob, Payload, Timestamp,
+    CancellationToken, JobId, NewJob, Payload, Timestamp,
     store::{DocOp, DocReply},
 };
 use punctual_server::Server;
 use serde_json::json;
-use tokio::time::{advance, sleep, timeout};
+use tokio::{
+    join,
+    time::{Instant, advance, sleep, timeout},
+};
 
 use crate::site::{Site, url};
 
@@ -291,4 +294,77 @@ async fn a_deleted_queue_takes_only_what_was_there() {
     mark_removed(&site).await;
     make_again(&site, &site.router).await;
     assert_eq!(site.bodies("q", 10).await, ["7"]);
+}
+
+/// Trap: some stores search all jobs for those of a queue, the newest first.
+#[tokio::test(start_paused = true)]
+async fn a_deleted_queue_is_removed_behind_many_newer_jobs_of_others() {
+    let site = Site::with_queue().await;
+    let old = site.send("old").await;
+    site.t.advance(Duration::from_millis(1));
+    for _ in 0..22 {
+        let make = || NewJob::new(site.client().make_id(), "k", "other", Payload::json("7"));
+        site.client().push((0..500).map(|_| make()).collect()).await.unwrap();
+    }
+    delete(&site).await;
+    mark_removed(&site).await;
+    assert!(site.client().get(old.parse().unwrap()).await.unwrap().is_none());
+    assert_eq!(site.client().count(Some("other")).await.unwrap().waiting, 11_000);
+}
+
+/// Trap: the second caller finds it there, while another process still believes in the old one.
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_another_caller_has_just_made_again_is_answered_when_all_have_seen_it() {
+    let site = Site::with_queue().await;
+    let other = site.other();
+    let send = async |text: &str| {
+        let body = json!({"QueueUrl": url("q"), "MessageBody": text});
+        site.ask_at(&other, "SendMessage", body).await.ok();
+    };
+    send("old").await;
+    delete(&site).await;
+    let second = async {
+        until(async || site.ask("GetQueueUrl", json!({"QueueName": "q"})).await.status == 200).await;
+        make_again(&site, &site.router).await;
+        send("new").await;
+    };
+    join!(make_again(&site, &site.router), second);
+    assert_eq!(site.bodies("q", 10).await, ["new"]);
+    // Later ones need not wait.
+    site.t.advance(Duration::from_secs(2));
+    let begin = Instant::now();
+    make_again(&site, &site.router).await;
+    assert!(begin.elapsed() < Duration::from_secs(1));
+}
+
+/// What is left of a message that moved to a dead-letter queue is older than the purge.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_retried_after_a_purge_is_received() {
+    let site = Site::with_queue().await;
+    site.ask("CreateQueue", json!({"QueueName": "dead"})).await.ok();
+    let policy =
+        json!({"deadLetterTargetArn": "arn:aws:sqs:eu-test-1:000000000000:dead", "maxReceiveCount": 3});
+    let set = json!({"QueueUrl": url("q"), "Attributes": {"RedrivePolicy": policy.to_string()}});
+    site.ask("SetQueueAttributes", set).await.ok();
+    let receive = async || {
+        let bodies = site.bodies("q", 10).await;
+        site.t.advance(Duration::from_secs(10));
+        bodies
+    };
+    let id = site.send("x").await;
+    for _ in 0..3 {
+        assert_eq!(receive().await, ["x"]);
+    }
+    assert!(receive().await.is_empty());
+    assert_eq!(site.bodies("dead", 10).await, ["x"]);
+    purge(&site).await;
+    site.t.advance(Duration::from_millis(1));
+    site.client().retry(id.parse::<JobId>().unwrap()).await.unwrap();
+    assert_eq!(receive().await, ["x"]);
+    // Also when it comes back.
+    assert_eq!(receive().await, ["x"]);
+    // The next purge takes it.
+    purge(&site).await;
+    assert!(receive().await.is_empty());
+    gone(&site, &id).await;
 }
