@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
 use punctual::{
     Error, ErrorKind, JobRecord,
-    store::{Batch, QueueRequest, Reserve, Reserved, Settlement, Verdict},
+    store::{Batch, QueueRequest, Reserve, Reserved, Settled, Settlement, Verdict},
 };
 use serde::{Deserialize, Serialize};
 use tokio::{
@@ -36,9 +36,9 @@ const MESSAGES_MAX: u64 = 10;
 const ROUNDS_MAX: usize = 8;
 /// How many jobs a search reserves after a round of nothing but dead letters.
 const MOVED_MAX: usize = 50;
-/// How long a search goes on with further rounds.
+/// How long a search goes on with further rounds, and at most a quarter of the visibility timeout, which begins with the first one.
 const SEARCH_MAX: Duration = Duration::from_secs(2);
-/// How long moves can go on after that.
+/// How long moves can go on after that. Both end within half of the visibility timeout.
 const MOVE_MAX: Duration = Duration::from_secs(2);
 /// How often a reserve whose answer was lost is repeated, and after how long for the first time. Then this doubles.
 const REPEATS_MAX: u32 = 4;
@@ -49,7 +49,7 @@ const SEARCHES_MAX: usize = 4;
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long a request waits after messages that could not be moved, and are due again at once.
 const STUCK_PAUSE: Duration = Duration::from_secs(1);
-/// How long a job may be given back after its receiver has gone away.
+/// How long ends of leases that could not be stored are repeated: of jobs whose receiver has gone away, for example.
 const GIVE_BACK_MAX: Duration = Duration::from_secs(5);
 
 /// `ReceiveMessage`.
@@ -96,7 +96,6 @@ struct Message {
 #[derive(Clone, Debug)]
 struct Want {
     name: String,
-    queue: Arc<Queue>,
     n: usize,
     /// How long the messages are hidden.
     lease: Duration,
@@ -122,16 +121,43 @@ impl Drop for Held {
         let leases = mem::take(&mut self.jobs).into_iter().map(|reserved| reserved.lease);
         let ends: Vec<Settlement> =
             leases.map(|lease| Settlement { lease, verdict: Verdict::Release }).collect();
-        // What cannot be given back comes back when its lease ends.
-        if !ends.is_empty()
-            && let Ok(runtime) = Handle::try_current()
-        {
-            let door = Arc::clone(&self.door);
-            runtime.spawn(async move {
-                _ = timeout(GIVE_BACK_MAX, door.client.store().settle(&ends, None)).await;
-            });
-        }
+        end_later(&self.door, ends);
     }
+}
+
+/// Ends leases in a task of its own, and repeats what fails for a while. What cannot be ended comes back when its lease ends.
+fn end_later(door: &Arc<Door>, mut ends: Vec<Settlement>) {
+    if !ends.is_empty()
+        && let Ok(runtime) = Handle::try_current()
+    {
+        let door = Arc::clone(door);
+        let repeated = async move {
+            let mut pause = REPEAT_AFTER;
+            loop {
+                let ended = end_now(&door, &mut ends).await;
+                if ends.is_empty() || ended.is_err_and(|error| !error.is_repeatable()) {
+                    break;
+                }
+                sleep(pause).await;
+                pause *= 2;
+            }
+        };
+        runtime.spawn(async move { _ = timeout(GIVE_BACK_MAX, repeated).await });
+    }
+}
+
+/// Ends leases, and leaves those that must be ended again: all if it fails, or those of parts of the store that are away.
+async fn end_now(door: &Door, ends: &mut Vec<Settlement>) -> Result<(), Error> {
+    if !ends.is_empty() {
+        let (settled, _) = door.client.store().settle(ends, None).await?;
+        *ends = away(ends, &settled);
+    }
+    Ok(())
+}
+
+fn away(ends: &[Settlement], settled: &[Settled]) -> Vec<Settlement> {
+    let away = ends.iter().zip(settled).filter(|(_, settled)| matches!(settled, Settled::Away { .. }));
+    away.map(|(end, _)| end.clone()).collect()
 }
 
 /// What a search has found.
@@ -163,7 +189,7 @@ pub(super) async fn receive(call: &Call, request: Receive) -> Reply {
     let deadline = Instant::now() + Duration::from_secs(wait);
     let worker = format!("sqs/{}", call.caller.token.as_deref().unwrap_or("local"));
     let lease = queue.attributes.visibility(request.visibility_timeout)?;
-    let mut want = Want { name: name.to_owned(), queue, n: n as usize, lease, worker };
+    let want = Want { name: name.to_owned(), n: n as usize, lease, worker };
     let mut searches = 0;
     let jobs = loop {
         let found = search_to_the_end(&call.door, &want).await?;
@@ -193,8 +219,6 @@ pub(super) async fn receive(call: &Call, request: Receive) -> Reply {
         }
         searches = 0;
         call.may_still(name).await?;
-        // It may have got other settings meanwhile, or be deleted.
-        want.queue = call.door.queues.get(name).await?;
     };
     let systems = [request.attribute_names, request.message_system_attribute_names];
     let systems: Vec<String> = systems.into_iter().flatten().flatten().collect();
@@ -267,30 +291,31 @@ async fn search_to_the_end(door: &Arc<Door>, want: &Want) -> Result<Found, Fault
 
 /// Reserves jobs until `n` can be delivered, nothing is left, or the search has taken long enough.
 async fn search(door: &Arc<Door>, want: &Want) -> Result<Found, Fault> {
-    let (begin, target) = (Instant::now(), Target::of(door, &want.name, &want.queue).await?);
-    let (same, until) = (Target::same(&want.name), begin + SEARCH_MAX + MOVE_MAX);
+    let (same, begin) = (Target::same(&want.name), Instant::now());
+    let rounds_until = begin + SEARCH_MAX.min(want.lease / 4);
+    let until = begin + (SEARCH_MAX + MOVE_MAX).min(want.lease / 2);
     let held = Held { door: Arc::clone(door), jobs: Vec::new() };
     let mut found = Found { held, more: false, is_stuck: false, next_due: None };
     // What was not moved is put off at the end, so that it is not found again.
     let (mut ends, mut stuck) = (Vec::new(), Vec::new());
     let mut ask = want.n;
     for round in 1..=ROUNDS_MAX {
-        let batch = match settle_and_reserve(door, want, &ends, ask).await {
-            Ok(batch) => batch,
+        let Round { queue, target, batch } = match next_round(door, want, &ends, ask).await {
+            Ok(next) => next,
             // What is reserved already is not to wait for its lease to end.
-            Err(error) if !found.held.jobs.is_empty() || !stuck.is_empty() => {
-                tracing::warn!(target: "punctual", %error, "a search for messages ended early");
+            Err(fault) if !found.held.jobs.is_empty() || !ends.is_empty() || !stuck.is_empty() => {
+                tracing::warn!(target: "punctual", error = fault.message, "a search for messages ended early");
                 break;
             }
-            Err(error) => return Err(error.into()),
+            Err(fault) => return Err(fault),
         };
         ends.clear();
         (found.more, found.next_due) = (batch.more, batch.next_due);
-        let is_last = round == ROUNDS_MAX || SEARCH_MAX < begin.elapsed();
+        let is_last = round == ROUNDS_MAX || rounds_until < Instant::now();
         let (mut dead, mut worn, mut is_all_dead) = (Vec::new(), Vec::new(), !batch.jobs.is_empty());
         for reserved in batch.jobs {
             let end = |verdict| Settlement { lease: reserved.lease, verdict };
-            if want.queue.has_lost(&reserved.job) {
+            if queue.has_lost(&reserved.job) {
                 ends.push(end(Verdict::Cancel { reason: Some("purged".to_owned()) }));
                 purge::start_if_idle(door, &want.name);
                 continue;
@@ -310,12 +335,13 @@ async fn search(door: &Arc<Door>, want: &Want) -> Result<Found, Fault> {
         if let Some(target) = target.as_ref().filter(|_| !dead.is_empty()) {
             let moved = redrive::moved(door, target, dead, until).await;
             ends.extend(moved.ends);
-            stuck.extend(moved.stuck.iter().map(redrive::put_off));
+            stuck.extend(moved.refused.iter().chain(&moved.unknown).map(redrive::put_off));
         }
         if !worn.is_empty() {
             let moved = redrive::moved(door, &same, worn, until).await;
             ends.extend(moved.ends);
-            for reserved in moved.stuck {
+            stuck.extend(moved.unknown.iter().map(redrive::put_off));
+            for reserved in moved.refused {
                 // It has attempts left. Without the last one, it would be dead when its timeout ends.
                 if reserved.job.attempt < reserved.job.max_attempts && found.held.jobs.len() < want.n {
                     found.held.jobs.push(reserved);
@@ -337,17 +363,41 @@ async fn search(door: &Arc<Door>, want: &Want) -> Result<Found, Fault> {
     found.more = true;
     found.is_stuck = stuck.iter().any(|end| end.verdict == Verdict::Release);
     ends.extend(stuck);
-    match door.client.store().settle(&ends, None).await {
+    let ended = end_now(door, &mut ends).await;
+    end_later(door, ends);
+    match ended {
         Err(error) if found.held.jobs.is_empty() => Err(error.into()),
         _ => Ok(found),
     }
+}
+
+/// What a round begins with.
+#[derive(Debug)]
+struct Round {
+    queue: Arc<Queue>,
+    /// Where its dead letters go.
+    target: Option<Target>,
+    batch: Batch,
+}
+
+/// Begins a round. It looks at the queues anew: one of them may have got other settings meanwhile, or be purged or deleted.
+async fn next_round(door: &Arc<Door>, want: &Want, ends: &[Settlement], ask: usize) -> Result<Round, Fault> {
+    let queue = door.queues.get(&want.name).await?;
+    let target = Target::of(door, &want.name, &queue).await?;
+    let batch = settle_and_reserve(door, want, ends, ask).await?;
+    Ok(Round { queue, target, batch })
 }
 
 /// Ends leases, and reserves jobs, in one step.
 ///
 /// Without an answer it is repeated with the same number, and returns the same jobs. Otherwise these would be hidden, and nobody would
 /// know of them.
-async fn settle_and_reserve(door: &Door, want: &Want, ends: &[Settlement], n: usize) -> Result<Batch, Error> {
+async fn settle_and_reserve(
+    door: &Arc<Door>,
+    want: &Want,
+    ends: &[Settlement],
+    n: usize,
+) -> Result<Batch, Error> {
     let mut lane = door.lanes.free().await;
     lane.number += 1;
     let request = QueueRequest { queue: want.name.clone(), share: n, at_most: n };
@@ -366,7 +416,10 @@ async fn settle_and_reserve(door: &Door, want: &Want, ends: &[Settlement], n: us
         let answer = if ends.is_empty() {
             store.reserve(&reserve).await.map(Some)
         } else {
-            store.settle(ends, Some(&reserve)).await.map(|(_, batch)| batch)
+            store.settle(ends, Some(&reserve)).await.map(|(settled, batch)| {
+                end_later(door, away(ends, &settled));
+                batch
+            })
         };
         match answer {
             Ok(Some(batch)) => return Ok(batch),

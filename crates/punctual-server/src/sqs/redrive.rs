@@ -10,12 +10,13 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
 use punctual::{
-    Error, JobOptions, JobRecord, NewJob, Priority, When,
+    Error, ErrorKind, JobOptions, JobRecord, NewJob, Priority, When,
     limits::{HEADERS_BYTES_MAX, MAX_ATTEMPTS_MAX, SNOOZES_MAX},
-    store::{Reserved, Settlement, Verdict},
+    store::{Enqueued, Reserved, Settlement, Verdict},
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, error::Elapsed, timeout_at};
 
 use super::{
     Door,
@@ -50,8 +51,18 @@ enum Why {
 pub(super) struct Moved {
     /// How those that were moved end.
     pub(super) ends: Vec<Settlement>,
-    /// Those that were not.
-    pub(super) stuck: Vec<Reserved>,
+    /// Those that were refused.
+    pub(super) refused: Vec<Reserved>,
+    /// Those of which nobody knows. They must not be delivered: their new jobs may be there, too.
+    pub(super) unknown: Vec<Reserved>,
+}
+
+/// What became of a letter.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    There,
+    Refused,
+    Unknown,
 }
 
 impl Target {
@@ -97,6 +108,10 @@ impl Target {
                 // It is received for the first time there.
                 letter.headers.remove(message::RECEIVES);
                 letter.headers.remove(message::GENERATION);
+                if queue::is_fifo(&self.from) && job.headers.contains_key(message::RECEIVES) {
+                    // It was raised to keep a place that the message does not have there.
+                    priority = Priority::Normal;
+                }
                 own.push((message::GENERATION, queue.generation.to_string(), false));
                 own.push((message::FROM, self.from.clone(), false));
                 letter.expires_at = Some(When::In(Duration::from_secs(queue.attributes.retention_s)));
@@ -146,46 +161,50 @@ impl Target {
 /// Moves jobs until `until` at the latest. A repeat of a move that was cut off by then finds its letter.
 pub(super) async fn moved(door: &Door, target: &Target, jobs: Vec<Reserved>, until: Instant) -> Moved {
     let letters: Vec<NewJob> = jobs.iter().map(|reserved| target.letter(door, &reserved.job)).collect();
-    let answers = push(door, target, letters, until).await;
+    let fates = push(door, target, letters, until).await;
     let mut moved = Moved::default();
-    for (reserved, is_moved) in jobs.into_iter().zip(answers) {
-        if is_moved {
-            let verdict = Verdict::Cancel { reason: Some(target.reason()) };
-            moved.ends.push(Settlement { lease: reserved.lease, verdict });
-        } else {
-            moved.stuck.push(reserved);
+    for (reserved, fate) in jobs.into_iter().zip(fates) {
+        match fate {
+            Fate::There => {
+                let verdict = Verdict::Cancel { reason: Some(target.reason()) };
+                moved.ends.push(Settlement { lease: reserved.lease, verdict });
+            }
+            Fate::Refused => moved.refused.push(reserved),
+            Fate::Unknown => moved.unknown.push(reserved),
         }
     }
     moved
 }
 
-/// Enqueues letters, and returns which of them are there.
-async fn push(door: &Door, target: &Target, letters: Vec<NewJob>, until: Instant) -> Vec<bool> {
-    let warn = |error: &Error| {
-        tracing::warn!(target: "punctual", %error, from = target.from, to = target.name, "messages could not be moved");
-    };
-    let n = letters.len();
-    match timeout_at(until, door.client.push(letters.clone())).await {
+/// Enqueues letters. Each is a call of its own, so that none waits for one that is refused, or whose part of the store is away. The client
+/// sends them together.
+async fn push(door: &Door, target: &Target, letters: Vec<NewJob>, until: Instant) -> Vec<Fate> {
+    let calls = letters.into_iter().map(|letter| timeout_at(until, door.client.push(vec![letter])));
+    let answers = join_all(calls).await;
+    let failed = answers.iter().filter_map(|answer| match answer {
+        Ok(Ok(_)) => None,
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(_) => Some("the store did not answer in time".to_owned()),
+    });
+    let failed: Vec<String> = failed.collect();
+    if let Some(error) = failed.first() {
+        let (n, from, to) = (failed.len(), &target.from, &target.name);
+        tracing::warn!(target: "punctual", %error, n, from, to, "messages could not be moved");
+    }
+    answers.iter().map(fate).collect()
+}
+
+fn fate(answer: &Result<Result<Vec<Enqueued>, Error>, Elapsed>) -> Fate {
+    match answer {
         // A duplicate was moved before, by a process that did not come to its end.
-        Ok(Ok(answers)) => return answers.iter().map(|answer| answer.id().is_some()).collect(),
-        Ok(Err(error)) => warn(&error),
-        Err(_) => {}
+        Ok(Ok(answers)) if answers.iter().any(|answer| answer.id().is_some()) => Fate::There,
+        // What is sent is stored, though nobody waits for the answer.
+        Err(_) => Fate::Unknown,
+        Ok(Err(error)) if matches!(error.kind(), ErrorKind::UnknownOutcome | ErrorKind::Closed) => {
+            Fate::Unknown
+        }
+        Ok(_) => Fate::Refused,
     }
-    // One that is refused must not keep the others here.
-    let mut answers = Vec::with_capacity(n);
-    for letter in letters.into_iter().filter(|_| 1 < n) {
-        let answer = match timeout_at(until, door.client.push(vec![letter])).await {
-            Ok(Ok(answers)) => answers.first().is_some_and(|answer| answer.id().is_some()),
-            Ok(Err(error)) => {
-                warn(&error);
-                false
-            }
-            Err(_) => break,
-        };
-        answers.push(answer);
-    }
-    answers.resize(n, false);
-    answers
 }
 
 /// Returns how a job waits that could not be moved: soon after, whatever visibility timeout its receiver asked for, and without a count.

@@ -1,10 +1,8 @@
 //! Dead-letter queues.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{mem, sync::Arc, time::Duration};
 
+use axum::Router;
 use punctual::{
     Client, JobId, JobOptions, JobRecord, NewJob, Payload, State,
     job::{Concurrency, Filter},
@@ -13,6 +11,7 @@ use punctual::{
 };
 use punctual_server::Server;
 use serde_json::{Value, json};
+use tokio::{join, sync::Notify, time::Instant};
 
 use crate::site::{Site, body, url};
 
@@ -294,28 +293,122 @@ async fn a_dead_letter_for_which_there_is_no_room_is_tried_again_soon() {
     assert_eq!(site.client().count(Some("q")).await.unwrap().cancelled, 2);
 }
 
+/// A server process whose enqueues fail as `fault` says.
+fn failing(site: &Site, mut fault: impl FnMut() -> Fault + Send + 'static) -> Router {
+    let store = FaultyStore::new(Arc::clone(site.client().store()), move |verb| {
+        if verb == "enqueue" { fault() } else { Fault::Pass }
+    });
+    Server::new(&Client::new(Arc::new(store))).sqs().router(&site.stop)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_store_that_takes_no_dead_letter_keeps_no_receiver_waiting() {
+    // Nor does it keep the others until their visibility timeout has ended.
+    for (hidden_s, at_most_ms) in [(43_200, 4_500), (1, 600)] {
+        let site = site(1).await;
+        let router = failing(&site, || Fault::Before);
+        site.send("dead").await;
+        assert_eq!(fail(&site).await, 1);
+        site.send("live").await;
+        let begin = Instant::now();
+        let ask = json!({"QueueUrl": url("q"), "MaxNumberOfMessages": 10, "VisibilityTimeout": hidden_s});
+        let received = site.ask_at(&router, "ReceiveMessage", ask).await.ok();
+        assert_eq!(body(&received["Messages"][0]), "live");
+        assert!(begin.elapsed() < Duration::from_millis(at_most_ms), "{:?}", begin.elapsed());
+        let counts = site.client().count(Some("q")).await.unwrap();
+        assert_eq!((counts.waiting, counts.running), (1, 1));
+        site.delete("q", &received["Messages"][0]).await;
+        site.t.advance(Duration::from_secs(10));
+        assert!(site.receive("q", 10).await.is_empty());
+        assert_eq!(site.bodies("dead", 10).await, ["dead"]);
+    }
+}
+
+/// Trap: an enqueue of several is answered when all of them are.
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_whose_part_of_the_store_is_away_keeps_no_other_in_its_queue() {
     let site = site(1).await;
-    let is_down = Arc::new(Mutex::new(false));
-    let down = Arc::clone(&is_down);
-    let store = FaultyStore::new(Arc::clone(site.client().store()), move |verb| {
-        if verb == "enqueue" && *down.lock().unwrap() { Fault::Before } else { Fault::Pass }
+    for text in ["0", "1"] {
+        site.send(text).await;
+    }
+    assert_eq!(fail(&site).await, 2);
+    let mut first = None;
+    // The first call gets no answer, however often it is repeated. Others that come at once get theirs.
+    let router = failing(&site, move || {
+        let now = Instant::now();
+        if first.replace(first.unwrap_or(now)) == Some(now) { Fault::Pass } else { Fault::Away }
     });
-    let router = Server::new(&Client::new(Arc::new(store))).sqs().router(&site.stop);
-    site.send("dead").await;
-    assert_eq!(fail(&site).await, 1);
-    site.send("live").await;
-    *is_down.lock().unwrap() = true;
-    let begin = tokio::time::Instant::now();
-    let ask = json!({"QueueUrl": url("q"), "MaxNumberOfMessages": 10, "VisibilityTimeout": 43_200});
-    let received = site.ask_at(&router, "ReceiveMessage", ask).await.ok();
-    assert_eq!(body(&received["Messages"][0]), "live");
-    assert!(begin.elapsed() < Duration::from_secs(5));
+    let ask = json!({"QueueUrl": url("q"), "MaxNumberOfMessages": 10, "VisibilityTimeout": 10});
+    assert_eq!(site.ask_at(&router, "ReceiveMessage", ask).await.ok(), json!({}));
     let counts = site.client().count(Some("q")).await.unwrap();
-    assert_eq!((counts.waiting, counts.running), (1, 1));
-    *is_down.lock().unwrap() = false;
+    assert_eq!((counts.waiting, counts.cancelled), (1, 1));
     site.t.advance(Duration::from_secs(10));
     assert!(site.receive("q", 10).await.is_empty());
-    assert_eq!(site.bodies("dead", 10).await, ["dead"]);
+    let mut letters = site.bodies("dead", 10).await;
+    letters.sort();
+    assert_eq!(letters, ["0", "1"]);
+}
+
+/// Trap: its new job may be there. Both would be received, one of them after the other was deleted.
+#[tokio::test(start_paused = true)]
+async fn a_message_whose_move_has_no_answer_is_received_as_one_job_only() {
+    let site = Site::with_queue().await;
+    site.client().push(vec![job(&site, "q", 2)]).await.unwrap();
+    let router = failing(&site, || Fault::After);
+    let ask = json!({"QueueUrl": url("q"), "VisibilityTimeout": 10});
+    let received = site.ask_at(&router, "ReceiveMessage", ask).await.ok();
+    assert_eq!(body(&received["Messages"][0]), "7");
+    site.delete("q", &received["Messages"][0]).await;
+    site.t.advance(Duration::from_secs(10));
+    assert!(site.receive("q", 10).await.is_empty());
+    let counts = site.client().count(Some("q")).await.unwrap();
+    assert_eq!((counts.done, counts.cancelled), (1, 1));
+}
+
+/// A letter has the generation of the dead-letter queue, by which a purge knows what was there before it.
+#[tokio::test(start_paused = true)]
+async fn a_search_that_began_before_a_purge_moves_later_messages_behind_it() {
+    let site = site(1).await;
+    for text in ["0", "1"] {
+        site.send(text).await;
+    }
+    assert_eq!(fail(&site).await, 2);
+    let asked = Arc::new(Notify::new());
+    let (asks, mut is_first) = (Arc::clone(&asked), true);
+    let router = failing(&site, move || {
+        asks.notify_one();
+        let slow = Fault::Delay(Duration::from_millis(1_900));
+        if mem::take(&mut is_first) { slow } else { Fault::Pass }
+    });
+    let purge = async {
+        asked.notified().await;
+        site.ask("PurgeQueue", json!({"QueueUrl": url("dead")})).await.ok();
+    };
+    // It asks for one message, and then for all that are dead.
+    let ask = json!({"QueueUrl": url("q"), "VisibilityTimeout": 10});
+    let (received, ()) = join!(site.ask_at(&router, "ReceiveMessage", ask), purge);
+    assert_eq!(received.ok(), json!({}));
+    assert_eq!(site.client().count(Some("q")).await.unwrap().cancelled, 2);
+    assert_eq!(site.bodies("dead", 10).await, ["1"]);
+}
+
+#[tokio::test]
+async fn a_message_that_went_on_as_another_job_gets_its_place_among_dead_letters() {
+    let site = Site::new().await;
+    site.ask("CreateQueue", json!({"QueueName": "dead.fifo"})).await.ok();
+    let attributes = json!({"RedrivePolicy": policy("dead.fifo", 1)});
+    site.ask("CreateQueue", json!({"QueueName": "q.fifo", "Attributes": attributes})).await.ok();
+    let earlier = json!({
+        "QueueUrl": url("dead.fifo"), "MessageBody": "0", "MessageGroupId": "a", "MessageDeduplicationId": "0",
+    });
+    site.ask("SendMessage", earlier).await.ok();
+    site.t.advance(Duration::from_millis(1));
+    let concurrency = Some(Concurrency { key: "a".to_owned(), limit: 1 });
+    let later = NewJob { payload: Payload::json("1"), concurrency, ..job(&site, "q.fifo", 2) };
+    site.client().push(vec![later]).await.unwrap();
+    assert_eq!(site.bodies("q.fifo", 10).await, ["1"]);
+    site.t.advance(Duration::from_secs(10));
+    assert!(site.bodies("q.fifo", 10).await.is_empty());
+    assert_eq!(site.client().count(Some("dead.fifo")).await.unwrap().waiting, 2);
+    assert_eq!(site.bodies("dead.fifo", 10).await, ["0"]);
 }

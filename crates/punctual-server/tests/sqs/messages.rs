@@ -12,7 +12,7 @@ use punctual::{
 };
 use punctual_server::{Server, token::Role};
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 use tower::ServiceExt as _;
 
 use crate::site::{Site, body, url};
@@ -473,6 +473,41 @@ async fn a_reserve_whose_answer_was_lost_is_repeated() {
     // It is not repeated without an end.
     let router = faulty(&site, "reserve", |_| Fault::After);
     assert_eq!(site.ask_at(&router, "ReceiveMessage", ask).await.code(), "ServiceUnavailable");
+}
+
+/// Messages that came back by their timeouts are released once. They must not get the lease of a receiver to whom they do not go.
+#[tokio::test(start_paused = true)]
+async fn a_search_that_fails_hides_no_message() {
+    type Faults = fn(usize) -> Fault;
+    // The first settle is part of a round, the second one ends the search.
+    let cases: [(Faults, u64); 3] = [
+        (|n| if n == 1 { Fault::Before } else { Fault::Pass }, 4),
+        (|n| if n <= 2 { Fault::Before } else { Fault::Pass }, 0),
+        (|n| if n == 1 { Fault::InPart } else { Fault::Pass }, 3),
+    ];
+    for (faults, n) in cases {
+        let site = Site::with_queue().await;
+        for text in 0..4 {
+            site.send(&text.to_string()).await;
+        }
+        assert_eq!(site.receive("q", 10).await.len(), 4);
+        site.t.advance(Duration::from_secs(10));
+        let router = faulty(&site, "settle", faults);
+        let ask = json!({"QueueUrl": url("q"), "MaxNumberOfMessages": 10, "VisibilityTimeout": 43_200});
+        let answer = site.ask_at(&router, "ReceiveMessage", ask).await;
+        if n == 0 {
+            assert_eq!(answer.code(), "ServiceUnavailable");
+        } else {
+            assert_eq!(answer.ok()["Messages"].as_array().unwrap().len() as u64, n);
+        }
+        // The clock of the runtime is paused, so this takes no time.
+        let given_back = async {
+            while site.client().count(Some("q")).await.unwrap().waiting != 4 - n {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(Duration::from_mins(1), given_back).await.expect("they stay hidden");
+    }
 }
 
 #[tokio::test]
