@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
 
 use punctual::{
     Error, ErrorKind, JobRecord,
-    store::{Batch, QueueRequest, Reserve, Reserved, Settled, Settlement, Verdict},
+    store::{Batch, Heartbeat, LeaseStatus, QueueRequest, Reserve, Reserved, Settled, Settlement, Verdict},
 };
 use serde::{Deserialize, Serialize};
 use tokio::{
@@ -297,13 +297,18 @@ async fn search(door: &Arc<Door>, want: &Want) -> Result<Found, Fault> {
     let held = Held { door: Arc::clone(door), jobs: Vec::new() };
     let mut found = Found { held, more: false, is_stuck: false, next_due: None };
     // What was not moved is put off at the end, so that it is not found again.
-    let (mut ends, mut stuck) = (Vec::new(), Vec::new());
+    let (mut ends, mut stuck, mut hidden) = (Vec::new(), Vec::new(), Vec::new());
     let mut ask = want.n;
     for round in 1..=ROUNDS_MAX {
         let Round { queue, target, batch } = match next_round(door, want, &ends, ask).await {
             Ok(next) => next,
             // What is reserved already is not to wait for its lease to end.
-            Err(fault) if !found.held.jobs.is_empty() || !ends.is_empty() || !stuck.is_empty() => {
+            Err(fault)
+                if !(found.held.jobs.is_empty()
+                    && ends.is_empty()
+                    && stuck.is_empty()
+                    && hidden.is_empty()) =>
+            {
                 tracing::warn!(target: "punctual", error = fault.message, "a search for messages ended early");
                 break;
             }
@@ -335,7 +340,12 @@ async fn search(door: &Arc<Door>, want: &Want) -> Result<Found, Fault> {
         if let Some(target) = target.as_ref().filter(|_| !dead.is_empty()) {
             let moved = redrive::moved(door, target, dead, until).await;
             ends.extend(moved.ends);
-            stuck.extend(moved.refused.iter().chain(&moved.unknown).map(redrive::put_off));
+            for reserved in moved.refused.iter().chain(&moved.unknown) {
+                match redrive::hidden(reserved) {
+                    Some(beat) => hidden.push(beat),
+                    None => stuck.push(redrive::put_off(reserved)),
+                }
+            }
         }
         if !worn.is_empty() {
             let moved = redrive::moved(door, &same, worn, until).await;
@@ -351,7 +361,7 @@ async fn search(door: &Arc<Door>, want: &Want) -> Result<Found, Fault> {
             }
         }
         is_done &= ends.is_empty();
-        if is_done && stuck.is_empty() {
+        if is_done && stuck.is_empty() && hidden.is_empty() {
             return Ok(found);
         }
         if is_done || is_last {
@@ -363,12 +373,26 @@ async fn search(door: &Arc<Door>, want: &Want) -> Result<Found, Fault> {
     found.more = true;
     found.is_stuck = stuck.iter().any(|end| end.verdict == Verdict::Release);
     ends.extend(stuck);
+    ends.extend(hide(door, &hidden).await);
     let ended = end_now(door, &mut ends).await;
     end_later(door, ends);
     match ended {
         Err(error) if found.held.jobs.is_empty() => Err(error.into()),
         _ => Ok(found),
     }
+}
+
+/// Gives leases another length. Returns ends of those that may not have got it.
+async fn hide(door: &Door, beats: &[Heartbeat]) -> Vec<Settlement> {
+    if beats.is_empty() {
+        return Vec::new();
+    }
+    let statuses = door.client.store().extend(beats).await.unwrap_or_else(|error| {
+        tracing::warn!(target: "punctual", %error, "messages could not be hidden");
+        vec![LeaseStatus::Away; beats.len()]
+    });
+    let away = beats.iter().zip(statuses).filter(|(_, status)| *status == LeaseStatus::Away);
+    away.map(|(beat, _)| Settlement { lease: beat.lease, verdict: Verdict::Release }).collect()
 }
 
 /// What a round begins with.

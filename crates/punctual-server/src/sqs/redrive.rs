@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use punctual::{
     Error, ErrorKind, JobOptions, JobRecord, NewJob, Priority, When,
     limits::{HEADERS_BYTES_MAX, MAX_ATTEMPTS_MAX, SNOOZES_MAX},
-    store::{Enqueued, Reserved, Settlement, Verdict},
+    store::{Enqueued, Heartbeat, Reserved, Settlement, Verdict},
 };
 use tokio::time::{Instant, error::Elapsed, timeout_at};
 
@@ -205,6 +205,14 @@ fn fate(answer: &Result<Result<Vec<Enqueued>, Error>, Elapsed>) -> Fate {
         }
         Ok(_) => Fate::Refused,
     }
+}
+
+/// Returns how a dead letter of a FIFO queue waits that could not be moved: hidden by its lease. It keeps its place, and the next search
+/// finds messages of other groups. `None` if the end of that lease could make it dead: on its last attempt, and after another such end.
+pub(super) fn hidden(reserved: &Reserved) -> Option<Heartbeat> {
+    let job = &reserved.job;
+    let can_hide = queue::is_fifo(&job.queue) && job.expired_leases == 0 && job.attempt < job.max_attempts;
+    can_hide.then(|| Heartbeat { lasts: Some(AGAIN_AFTER), ..Heartbeat::from(reserved.lease) })
 }
 
 /// Returns how a job waits that could not be moved: soon after, whatever visibility timeout its receiver asked for, and without a count.

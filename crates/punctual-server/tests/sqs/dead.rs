@@ -412,3 +412,32 @@ async fn a_message_that_went_on_as_another_job_gets_its_place_among_dead_letters
     assert_eq!(site.client().count(Some("dead.fifo")).await.unwrap().waiting, 2);
     assert_eq!(site.bodies("dead.fifo", 10).await, ["0"]);
 }
+
+/// Otherwise each search would find the same ones first, and none behind them.
+#[tokio::test]
+async fn a_dead_letter_of_a_line_that_cannot_move_is_hidden_for_some_time() {
+    let site = Site::new().await;
+    site.ask("CreateQueue", json!({"QueueName": "dead.fifo"})).await.ok();
+    let attributes = json!({"RedrivePolicy": policy("dead.fifo", 1), "ContentBasedDeduplication": "true"});
+    site.ask("CreateQueue", json!({"QueueName": "q.fifo", "Attributes": attributes})).await.ok();
+    let send = json!({"QueueUrl": url("q.fifo"), "MessageBody": "0", "MessageGroupId": "a"});
+    site.ask("SendMessage", send).await.ok();
+    site.client().push(vec![job(&site, "dead.fifo", 9)]).await.unwrap();
+    room_for(&site, "dead.fifo", Some(1)).await;
+    assert_eq!(site.bodies("q.fifo", 10).await, ["0"]);
+    let waits = async || site.client().count(Some("q.fifo")).await.unwrap().waiting;
+    let hours = json!({"QueueUrl": url("q.fifo"), "MaxNumberOfMessages": 10, "VisibilityTimeout": 43_200});
+    // However often: a job must not die of that.
+    for _ in 0..6 {
+        site.t.advance(Duration::from_secs(10));
+        // It came back by the end of a lease, and must not have two of these in a row.
+        assert_eq!(site.ask("ReceiveMessage", hours.clone()).await.ok(), json!({}));
+        assert_eq!(waits().await, 1);
+        assert_eq!(site.ask("ReceiveMessage", hours.clone()).await.ok(), json!({}));
+        assert_eq!(waits().await, 0);
+    }
+    room_for(&site, "dead.fifo", None).await;
+    site.t.advance(Duration::from_secs(10));
+    assert_eq!(site.ask("ReceiveMessage", hours).await.ok(), json!({}));
+    assert_eq!(site.bodies("dead.fifo", 10).await.len(), 2);
+}
