@@ -78,6 +78,17 @@ pub enum What {
         /// On the referee's axis, just before the kill.
         since: u64,
     },
+    /// The nemesis stopped this process for a while, with all that it was at: it made no call, and no heartbeat, from then until
+    /// now.
+    Frozen {
+        /// As its `open` line names it.
+        proc: String,
+        /// On the referee's axis, just before it was stopped.
+        since: u64,
+        /// Whether it may have held a lock meanwhile that all others waited for.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        with_lock: bool,
+    },
     /// The nemesis did harm of another sort, that may cost leases or make jobs late: so many times, from then until now.
     Harmed {
         /// On the referee's axis, just before the first time.

@@ -22,6 +22,9 @@ pub(crate) use spans::{NEVER, Span, Spans};
 /// A place in [`History::ids`].
 pub(crate) type Job = u32;
 
+/// How long after a process goes on again a lease of it that had lapsed meanwhile may still be reclaimed, in nanoseconds.
+const LATE_NEWS: u64 = 1_000_000_000;
+
 /// One job of one enqueue.
 #[derive(Clone, Debug)]
 pub(crate) struct Try {
@@ -201,7 +204,11 @@ pub struct History {
     pub(crate) harms: Vec<Harm>,
     /// From when on there was none.
     pub(crate) healed_at: Option<u64>,
-    /// Kills that cut something short, of processes and of the store's server.
+    /// Processes that were stopped for a while.
+    pub(crate) frozen: u64,
+    /// How often harm of another sort was done.
+    pub(crate) harmed: u64,
+    /// Kills that cut something short, of processes and of the store's server, and stops that cost a lease.
     pub(crate) hits: u64,
     pub(crate) procs: Vec<Proc>,
     /// Slots that were taken, each with its process.
@@ -280,7 +287,13 @@ impl History {
     }
 
     /// Counts what harm may have cost, and what it hit.
-    fn weigh(&mut self, harmed: &[(Span, u64)], clock_steps: &[u64], trouble: &[Span]) {
+    fn weigh(
+        &mut self,
+        harmed: &[(Span, u64)],
+        frozen: &[(Span, String, bool)],
+        clock_steps: &[u64],
+        trouble: &[Span],
+    ) {
         let kills: Vec<&Proc> = self.procs.iter().filter(|proc| proc.killed).collect();
         self.hits = kills.iter().filter(|proc| proc.was_busy).count() as u64;
         let at_work = |span: Span| -> u64 {
@@ -297,6 +310,20 @@ impl History {
             self.hits += u64::from(trouble.iter().any(|call| call.from <= span.to && span.from <= call.to));
             harms.push(Harm { span, leases: at_work(*kill) });
         }
+        for (span, name, with_lock) in frozen {
+            let Some(at) = self.procs.iter().position(|proc| proc.name == *name) else { continue };
+            self.frozen += 1;
+            // It cost nothing unless a lease of that process ended without it.
+            let is_hit = self.backs.iter().any(|back| {
+                back.span.from <= span.to.saturating_add(LATE_NEWS)
+                    && span.from <= back.span.to
+                    && self.run(back.job, back.fence).is_some_and(|run| run.proc as usize == at)
+            });
+            self.hits += u64::from(is_hit);
+            let leases = if *with_lock { at_work(*span) } else { self.procs[at].slots };
+            harms.push(Harm { span: *span, leases });
+        }
+        self.harmed = harmed.iter().map(|(_, times)| times).sum();
         let steps = clock_steps.iter().map(|&m| (Span { from: m, to: m }, 1));
         for (span, times) in harmed.iter().copied().chain(steps) {
             harms.push(Harm { span, leases: at_work(span).saturating_mul(times) });

@@ -21,6 +21,7 @@
 //! | `start`, `end` | a handler began, returned |
 //! | `killed` | the nemesis killed that process and waited until it was gone |
 //! | `server_killed` | the nemesis killed the store's server and waited until it was gone |
+//! | `frozen` | it stopped that process for a while, with all that it was at |
 //! | `harmed` | it did harm of another sort, so many times: it stalled the network, say |
 //! | `healed` | it will do none from here on |
 //! | `group_limit` | at most so many jobs of each group of a queue may run at once |

@@ -46,6 +46,8 @@ pub fn judge(history: &History, options: Options) -> Verdict {
         torn: history.torn,
         kills: history.kills,
         server_kills: history.server_kills.len() as u64,
+        frozen: history.frozen,
+        harmed: history.harmed,
         hits: history.hits,
         ..Verdict::default()
     };

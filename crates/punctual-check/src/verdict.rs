@@ -60,7 +60,11 @@ pub struct Verdict {
     pub kills: u64,
     /// Kills of the store's server.
     pub server_kills: u64,
-    /// Kills of both sorts that cut something short: a call, or a run.
+    /// Processes that were stopped for a while.
+    pub frozen: u64,
+    /// How often harm of another sort was done.
+    pub harmed: u64,
+    /// Kills of both sorts that cut something short, a call or a run, and stops of a process that cost it a lease.
     pub hits: u64,
 }
 

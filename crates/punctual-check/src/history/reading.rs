@@ -64,6 +64,8 @@ pub(super) struct Reading {
     killed_at: HashMap<String, u64>,
     clock_steps: Vec<u64>,
     harmed: Vec<(Span, u64)>,
+    /// When which process stood still, and whether all others waited for it.
+    frozen: Vec<(Span, String, bool)>,
     /// Calls that failed, or were not answered.
     trouble: Vec<Span>,
 }
@@ -157,6 +159,9 @@ impl Reading {
                 self.killed_at.insert(proc, m);
             }
             What::ServerKilled { since } => self.history.server_kills.push(Span { from: since, to: m }),
+            What::Frozen { proc, since, with_lock } => {
+                self.frozen.push((Span { from: since, to: m }, proc, with_lock));
+            }
             What::Harmed { since, times } => self.harmed.push((Span { from: since, to: m }, times)),
             What::Healed => self.history.healed_at = Some(m),
             What::GroupLimit { queue, running } => {
@@ -502,7 +507,7 @@ impl Reading {
             let to = to.unwrap_or(proc.span.to);
             history.taken_slots.push((run.proc, Span { from: run.span.from, to }));
         }
-        history.weigh(&self.harmed, &self.clock_steps, &self.trouble);
+        history.weigh(&self.harmed, &self.frozen, &self.clock_steps, &self.trouble);
         history
     }
 }

@@ -183,6 +183,40 @@ fn a_kill_of_the_server_and_other_harm_cost_as_many_as_all_had_slots() {
 }
 
 #[test]
+fn a_process_that_is_stopped_for_a_while_costs_as_many_leases_as_it_has_slots() {
+    let stop = |proc: &'static str, with_lock| {
+        move |file: &mut File| {
+            file.note(4.0, What::Frozen { proc: proc.to_owned(), since: 2 * SECOND, with_lock });
+        }
+    };
+    let frozen = stop("loser", false);
+    let told = lost_leases(2, 2, 2, frozen);
+    assert_eq!((told.verdict, told.duplicated.budget, told.frozen), (Word::Valid, 2, 1), "{told}");
+    breaks(&lost_leases(3, 0, 2, frozen), "D5", true);
+    // All others wait for it.
+    breaks(&lost_leases(2, 0, 2, stop("all", false)), "D5", true);
+    breaks(&lost_leases(2, 0, 2, stop("all", true)), "D5", false);
+    breaks(&lost_leases(3, 0, 2, stop("all", true)), "D5", true);
+    // Nobody is of that name.
+    breaks(&lost_leases(1, 0, 2, stop("other", true)), "D5", true);
+}
+
+#[test]
+fn a_stop_hits_a_process_whose_lease_is_reclaimed_meanwhile() {
+    let hits = |reclaimed: f64| {
+        let (mut file, mut worker) = (File::new("all", 0), File::new("worker", 1));
+        file.enqueue(1.0, 1);
+        worker.begin(3.0, 1, 7);
+        let proc = "worker".to_owned();
+        file.note(20.0, What::Frozen { proc, since: 4 * SECOND, with_lock: false });
+        file.reclaim(reclaimed, 1, 7, State::Dead);
+        file.dump(40.0, &[(1, State::Dead)]);
+        verdict(&[&worker, &file]).hits
+    };
+    assert_eq!([3.5, 19.0, 20.5, 25.0].map(hits), [0, 1, 1, 0]);
+}
+
+#[test]
 fn a_kill_hits_who_was_at_work() {
     let hits = |idle: bool| {
         let (mut file, mut worker) = (File::new("all", 0), File::new("worker", 1));
