@@ -9,7 +9,7 @@ use std::{
 };
 
 use punctual::{
-    CancellationToken, Client, Ctx, JobRecord, Worker,
+    CancellationToken, Client, Ctx, JobRecord, NewJob, Worker,
     store::{Store, url::connect},
 };
 use punctual_check::{
@@ -23,8 +23,8 @@ use crate::{forward, jobs, limits, locks, races, schedules, stuck, topics};
 /// Jobs that a producer hands over at once.
 const BATCH: u32 = 100;
 
-/// How long a child that starts while its store is away tries to reach it.
-const START_MAX: Duration = Duration::from_secs(30);
+/// How long a call to a store that is away is repeated: by a child that starts meanwhile, say.
+const AWAY_MAX: Duration = Duration::from_secs(30);
 /// Before it tries again.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -33,7 +33,7 @@ const DROPS: usize = 10;
 
 /// `gateway STORE NOTES PROC ADDRESS`, `forwarder STORE NOTES PROC ADDRESS SLOTS LEASE_MS`, `beside STORE NOTES PROC`, `locker STORE HISTORY PROC SLOTS`, `stuck STORE NOTES PROC HEALTH`, `ticker STORE NOTES PROC`, `subscriber STORE NOTES PROC SLOTS LEASE_MS`, `limited STORE NOTES PROC SLOTS LEASE_MS`,
 /// `worker STORE HISTORY PROC SLOTS LEASE_MS QUEUE…`, `producer STORE HISTORY PROC JOBS`,
-/// `racer STORE HISTORY PROC JOBS BEGIN_MS ME`, or `stream STORE HISTORY PROC JOBS FIRST STEP OVER_MS`.
+/// `racer STORE HISTORY PROC JOBS BEGIN_MS ME`, or `stream STORE HISTORY PROC JOBS FIRST STEP OVER_MS`, and `feed`, which has jobs of all sorts, alike.
 pub(crate) fn main(args: &[String]) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -85,10 +85,11 @@ async fn child(args: &[String]) -> Result<(), Box<dyn std::error::Error>> {
             let (client, _) = open(store, history, proc, 0).await?;
             races::race(&client, jobs.parse()?, begin_ms.parse()?, me.parse()?).await
         }
-        ["stream", store, history, proc, jobs, first, step, over_ms] => {
+        [role @ ("stream" | "feed"), store, history, proc, jobs, first, step, over_ms] => {
             let (client, _) = open(store, history, proc, 0).await?;
             let numbers: Vec<u32> = (first.parse()?..=jobs.parse()?).step_by(step.parse()?).collect();
-            stream(&client, &numbers, Duration::from_millis(over_ms.parse()?)).await
+            let job = if role == "feed" { jobs::of_all_sorts } else { |n| jobs::mixed(n, Duration::ZERO) };
+            stream(&client, &numbers, job, Duration::from_millis(over_ms.parse()?)).await
         }
         _ => Err(format!("{args:?} are no arguments of a child").into()),
     }
@@ -107,13 +108,18 @@ async fn open(
 
 /// The server may be killed just when a child on a busy machine gets to it.
 pub(crate) async fn reach(url: &str) -> punctual::Result<Arc<dyn Store>> {
+    until_reached(async || connect(url).await).await
+}
+
+/// Makes a call that may be made again, again and again while the store is away.
+pub(crate) async fn until_reached<T>(call: impl AsyncFn() -> punctual::Result<T>) -> punctual::Result<T> {
     let begin = Instant::now();
     loop {
-        match connect(url).await {
-            Err(error) if error.is_repeatable() && begin.elapsed() < START_MAX => {
+        match call().await {
+            Err(error) if error.is_repeatable() && begin.elapsed() < AWAY_MAX => {
                 tokio::time::sleep(PAUSE).await;
             }
-            reached => return reached,
+            answer => return answer,
         }
     }
 }
@@ -163,13 +169,18 @@ async fn produce(client: &Client, jobs: u32) -> Result<(), Box<dyn std::error::E
 }
 
 /// Hands over jobs little by little.
-async fn stream(client: &Client, numbers: &[u32], over: Duration) -> Result<(), Box<dyn std::error::Error>> {
+async fn stream(
+    client: &Client,
+    numbers: &[u32],
+    job: fn(u32) -> NewJob,
+    over: Duration,
+) -> Result<(), Box<dyn std::error::Error>> {
     let between = over.mul_f64(DROPS as f64 / numbers.len().max(1) as f64).max(Duration::from_micros(1));
     // Who was held up catches up.
     let mut drops = tokio::time::interval(between);
     for numbers in numbers.chunks(DROPS) {
         drops.tick().await;
-        client.push(numbers.iter().map(|n| jobs::mixed(*n, Duration::ZERO)).collect()).await?;
+        client.push(numbers.iter().map(|n| job(*n)).collect()).await?;
     }
     Ok(())
 }

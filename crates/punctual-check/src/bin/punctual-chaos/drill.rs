@@ -75,38 +75,44 @@ pub(crate) fn settings() -> QueueSettings {
 /// Runs a drill to its verdict.
 pub(crate) fn run(profile: &Profile) -> Outcome<Verdict> {
     let stage = Stage::set(profile)?;
-    let dir = stage.dir.clone();
-    stage.runtime.block_on(async {
-        let mut drill = Drill::new(profile, dir).await?;
-        match profile.name {
-            Name::Workers => drill.workers().await?,
-            Name::Producer => drill.producer().await?,
-            Name::Poison => drill.poison().await?,
-            Name::Server => drill.server().await?,
-            Name::Failover => drill.failover().await?,
-            Name::Shards => return drill.shards().await,
-            Name::Races
-            | Name::Children
-            | Name::Fair
-            | Name::Forward
-            | Name::Part
-            | Name::Limits
-            | Name::Locks
-            | Name::Schedules
-            | Name::Stuck
-            | Name::Topics
-            | Name::Import
-            | Name::Idle => {
-                return Err("a drill of its own".into());
-            }
+    stage.runtime.block_on(run_in(profile, stage.dir.clone()))
+}
+
+/// Runs a drill to its verdict in a folder that is there. Whoever drops it ends its processes.
+pub(crate) async fn run_in(profile: &Profile, dir: PathBuf) -> Outcome<Verdict> {
+    let mut drill = Drill::new(profile, dir).await?;
+    match profile.name {
+        Name::Workers => drill.workers().await?,
+        Name::Producer => drill.producer().await?,
+        Name::Poison => drill.poison().await?,
+        Name::Server => drill.server().await?,
+        Name::Failover => drill.failover().await?,
+        Name::Shards => return drill.shards().await,
+        Name::Slice => return drill.slice().await,
+        Name::Races
+        | Name::Children
+        | Name::Fair
+        | Name::Forward
+        | Name::Part
+        | Name::Limits
+        | Name::Locks
+        | Name::Schedules
+        | Name::Stuck
+        | Name::Topics
+        | Name::Import
+        | Name::Idle => {
+            return Err("a drill of its own".into());
         }
-        let verdict = drill.rest().await?;
-        // Other harm than kills is looked for by the drill that does it.
-        if 0 < verdict.kills + verdict.server_kills && verdict.hits == 0 {
-            return Err("no kill cut anything short: nothing is shown".into());
-        }
-        Ok(verdict)
-    })
+    }
+    shows_something(drill.rest().await?)
+}
+
+/// The verdict, if at least one kill hit. Harm of other sorts is looked for by the drill that does it.
+pub(crate) fn shows_something(verdict: Verdict) -> Outcome<Verdict> {
+    if 0 < verdict.kills + verdict.server_kills + verdict.frozen && verdict.hits == 0 {
+        return Err("no kill cut anything short: nothing is shown".into());
+    }
+    Ok(verdict)
 }
 
 pub(crate) struct Drill<'a> {
@@ -116,7 +122,7 @@ pub(crate) struct Drill<'a> {
     pub(crate) client: Client,
     pub(crate) store: RecordingStore,
     pub(crate) recorder: Arc<Recorder>,
-    children: Vec<Process>,
+    pub(crate) children: Vec<Process>,
     spawned: u32,
     // Dropped last: a server outlives those who use it.
     pub(crate) place: Place,
@@ -229,10 +235,11 @@ impl<'a> Drill<'a> {
         (0..self.profile.workers).try_for_each(|_| self.spawn_worker())
     }
 
-    fn spawn_worker(&mut self) -> Outcome<()> {
+    pub(crate) fn spawn_worker(&mut self) -> Outcome<()> {
         let slots = self.profile.slots.to_string();
         let lease = self.profile.lease.as_millis().to_string();
-        let queues: &[&str] = if self.profile.name == Name::Shards { &[QUEUE, GROUPED] } else { &[QUEUE] };
+        let has_groups = matches!(self.profile.name, Name::Shards | Name::Slice);
+        let queues: &[&str] = if has_groups { &[QUEUE, GROUPED] } else { &[QUEUE] };
         let args: Vec<String> =
             [slots, lease].into_iter().chain(queues.iter().map(|queue| (*queue).to_owned())).collect();
         self.spawn("worker", &args)
@@ -242,12 +249,13 @@ impl<'a> Drill<'a> {
         self.spawn("producer", &[self.profile.jobs.to_string()])
     }
 
-    /// One that hands over every so-manieth job, from number `first` on.
-    pub(crate) fn spawn_stream(&mut self, first: u32, over: Duration) -> Outcome<()> {
+    /// One of this role that hands over every so-manieth job, from number `first` on; answers its name.
+    pub(crate) fn spawn_stream(&mut self, role: &str, first: u32, over: Duration) -> Outcome<String> {
         let Profile { jobs, producers, .. } = *self.profile;
         let over = u64::try_from(over.as_millis())?;
         let args = [u64::from(jobs), first.into(), producers.into(), over].map(|n| n.to_string());
-        self.spawn("stream", &args)
+        self.spawn(role, &args)?;
+        Ok(self.children.last().map(|child| child.proc.clone()).unwrap_or_default())
     }
 
     /// Whether one of a role is still at work.
@@ -274,7 +282,7 @@ impl<'a> Drill<'a> {
     }
 
     /// SIGKILL, and the certainty that it is gone.
-    fn kill(&mut self, i: usize) -> Outcome<()> {
+    pub(crate) fn kill(&mut self, i: usize) -> Outcome<()> {
         let mut child = self.children.swap_remove(i);
         child.kill()?;
         self.recorder.note(What::Killed { proc: child.proc.clone() });

@@ -28,17 +28,22 @@ impl Drill<'_> {
         };
         self.spawn_workers()?;
         for first in 1..=self.profile.producers {
-            self.spawn_stream(first, over)?;
+            self.spawn_stream("stream", first, over)?;
         }
         for _ in 0..kills {
             tokio::time::sleep(Duration::from_millis(self.rng.u64(BETWEEN_MS))).await;
-            let servers = self.place.servers.as_mut().ok_or("there is nobody to take over")?;
-            servers.reshard()?;
-            let since = servers.fail_over()?;
-            self.recorder.note(What::ServerKilled { since });
-            self.expect_alive()?;
+            self.place.servers.as_mut().ok_or("there is nobody to take over")?.reshard()?;
+            self.fail_over()?;
         }
         self.end_of("stream")?;
         demo.as_mut().map_or(Ok(()), Process::wait)
+    }
+
+    /// Kills a primary for good, and comes back when a replica has taken over.
+    pub(crate) fn fail_over(&mut self) -> Outcome<()> {
+        let servers = self.place.servers.as_mut().ok_or("there is nobody to take over")?;
+        let since = servers.fail_over()?;
+        self.recorder.note(What::ServerKilled { since });
+        self.expect_alive()
     }
 }

@@ -35,6 +35,11 @@ const LIMITED: &str = "limited";
 /// Kills its worker.
 const POISON: &str = "poison";
 
+/// Of jobs of all sorts, how much later some are due at most.
+const LATER_MAX: Duration = Duration::from_secs(4);
+/// Marks those of them that operators cancel or move.
+pub(crate) const TAG_PLAYTHING: &str = "plaything";
+
 /// The id of job number `n`.
 pub(crate) fn id(n: u32) -> JobId {
     JobId::derived(QUEUE, None, &format!("job {n}"))
@@ -73,6 +78,8 @@ pub(crate) fn poison(n: u32) -> NewJob {
 // None of the numbers of keys, groups and far jobs divides another: each key and group has jobs of each kind.
 /// Concurrency keys of limited jobs, of each of which one may run at once.
 const KEYS: u32 = 23;
+/// How many of each may run at once where there is harm besides.
+const KEY_LIMIT: u32 = 2;
 /// Their groups, …
 const GROUPS: u32 = 11;
 /// … and how many of each may run at once.
@@ -146,6 +153,24 @@ pub(crate) fn mixed(n: u32, spread: Duration) -> NewJob {
         job.id = JobId::derived(QUEUE, job.placement_key(), &format!("job {n}"));
         job.tags.clear();
     }
+    job
+}
+
+/// One of a larger mix, in two queues: those of [`mixed`], some of which are due later, have a concurrency key, or a group.
+pub(crate) fn of_all_sorts(n: u32) -> NewJob {
+    let spread = if is_plaything(n) || n.is_multiple_of(3) { LATER_MAX } else { Duration::ZERO };
+    let mut job = mixed(n, spread);
+    if is_plaything(n) {
+        job.tags = vec![TAG_PLAYTHING.to_owned()];
+    } else if job.unique.is_some() {
+        return job;
+    } else if n % 7 == 2 {
+        GROUPED.clone_into(&mut job.queue);
+        job.group = Some(format!("group {}", n % GROUPS));
+    } else if n % 5 == 4 {
+        job.concurrency = Some(Concurrency { key: format!("key {}", n % KEYS), limit: KEY_LIMIT });
+    }
+    job.id = JobId::derived(&job.queue, job.placement_key(), &format!("job {n}"));
     job
 }
 

@@ -36,26 +36,18 @@ impl Drill<'_> {
         let over = Duration::from_millis(u64::midpoint(between_ms.start, between_ms.end)) * kills;
         self.spawn_workers()?;
         for first in 1..=self.profile.producers {
-            self.spawn_stream(first, over)?;
+            self.spawn_stream("stream", first, over)?;
         }
         let mut cut = 0;
         for _ in 0..kills {
             let until = Instant::now() + Duration::from_millis(self.rng.u64(between_ms.clone()));
-            let server = self.place.server.as_mut().ok_or("there is no server to kill")?;
+            let server = self.place.server.as_ref().ok_or("there is no server to kill")?;
             let mut log = Log::of(server.log().ok_or("the server keeps no log")?);
             while Instant::now() < until {
                 log.look()?;
                 tokio::time::sleep(LOOK).await;
             }
-            let since = monotonic_ns();
-            server.kill();
-            if self.profile.cuts_power {
-                cut += log.cut()?;
-            }
-            self.recorder.note(What::ServerKilled { since });
-            tokio::time::sleep(Duration::from_millis(self.rng.u64(AWAY_MS))).await;
-            server.restart();
-            self.expect_alive()?;
+            cut += self.restart_the_server(self.profile.cuts_power.then_some(&mut log)).await?;
         }
         if self.profile.cuts_power {
             eprintln!("{cut} bytes of the server's log were gone with the power");
@@ -64,5 +56,19 @@ impl Drill<'_> {
             }
         }
         self.end_of("stream")
+    }
+
+    /// Kills the server and starts it again on the same files. With its log, the kill is a power cut: answers how many bytes of
+    /// the log are gone.
+    pub(crate) async fn restart_the_server(&mut self, log: Option<&mut Log>) -> Outcome<u64> {
+        let server = self.place.server.as_mut().ok_or("there is no server to kill")?;
+        let since = monotonic_ns();
+        server.kill();
+        let cut = log.map_or(Ok(0), Log::cut)?;
+        self.recorder.note(What::ServerKilled { since });
+        tokio::time::sleep(Duration::from_millis(self.rng.u64(AWAY_MS))).await;
+        server.restart();
+        self.expect_alive()?;
+        Ok(cut)
     }
 }

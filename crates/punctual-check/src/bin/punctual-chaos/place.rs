@@ -23,6 +23,8 @@ pub(crate) enum Wanted {
     Http,
     /// A cluster of Redis, started for the drill; two of its primaries have two replicas each.
     Cluster,
+    /// The same, and each of its three primaries has.
+    WholeCluster,
 }
 
 /// When a server's log of writes is on its disk.
@@ -71,9 +73,12 @@ impl Place {
                 Self { gateway: Some(gateway), ..at(url) }
             }
             Wanted::Store(url) => at(url.clone()),
-            Wanted::Sentinel | Wanted::Cluster => {
-                let servers =
-                    if *wanted == Wanted::Cluster { Servers::cluster() } else { Servers::service() };
+            Wanted::Sentinel | Wanted::Cluster | Wanted::WholeCluster => {
+                let servers = match wanted {
+                    Wanted::Cluster => Servers::cluster(),
+                    Wanted::WholeCluster => Servers::whole_cluster(),
+                    _ => Servers::service(),
+                };
                 let url = servers.url() + "&durability=replicated(1)";
                 Self { servers: Some(servers), ..at(url) }
             }

@@ -1,6 +1,7 @@
 //! The processes of a drill, as seen from their parent. None outlives it.
 
 use std::{
+    borrow::Borrow,
     fs, io,
     path::Path,
     process::{Child, Command, ExitStatus},
@@ -27,12 +28,12 @@ const VICTIMS_MAX: u32 = 64;
 /// kill comes.
 pub(crate) async fn victim(
     mut rng: Rng,
-    processes: &[Process],
+    processes: &[impl Borrow<Process>],
     is_at_work: impl AsyncFn(&Process) -> Outcome<bool>,
 ) -> Outcome<usize> {
     for _ in 0..VICTIMS_MAX {
         let at = rng.usize(..processes.len());
-        let process = &processes[at];
+        let process: &Process = processes[at].borrow();
         process.freeze()?;
         if is_at_work(process).await? {
             return Ok(at);

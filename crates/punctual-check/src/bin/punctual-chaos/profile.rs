@@ -17,6 +17,7 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
   server     the server of Redis itself killed and started again, under workers and producers that go on
   failover   a primary of Redis killed for good, so that a replica takes over, or the jobs moved within a cluster and then
              their primary killed, under workers and producers that go on
+  slice      one slice of a marathon: faults and jobs of all sorts, by --seed; on --redis, --sentinel, --cluster, --http or a file
   shards     the number of shards of a store on Redis changed from 1 to 8 to 3, then its queues pinned and spread again, under 5,000
              jobs a second, some up to 90 days ahead: limits of concurrency keys and groups hold
   part       a server of a cluster killed for --seconds, and two of four shards with it, under 2,000 jobs a second: what goes on
@@ -81,6 +82,7 @@ pub(crate) enum Name {
     Poison,
     Server,
     Failover,
+    Slice,
     Shards,
     Part,
     Fair,
@@ -96,13 +98,14 @@ pub(crate) enum Name {
 }
 
 impl Name {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 19] = [
         Self::Workers,
         Self::Producer,
         Self::Children,
         Self::Poison,
         Self::Server,
         Self::Failover,
+        Self::Slice,
         Self::Shards,
         Self::Part,
         Self::Fair,
@@ -125,6 +128,7 @@ impl Name {
             Self::Poison => "poison",
             Self::Server => "server",
             Self::Failover => "failover",
+            Self::Slice => "slice",
             Self::Shards => "shards",
             Self::Part => "part",
             Self::Fair => "fair",
@@ -147,6 +151,7 @@ impl Name {
             | Self::Producer
             | Self::Children
             | Self::Poison
+            | Self::Slice
             | Self::Fair
             | Self::Forward
             | Self::Races
@@ -167,6 +172,8 @@ impl Name {
     const fn suits(self, place: &Wanted) -> bool {
         match self {
             Self::Workers | Self::Producer => true,
+            // Its faults are those of the servers that it starts.
+            Self::Slice => !matches!(place, Wanted::Store(_) | Wanted::Cluster),
             // They open the store for the parent in ways of their own.
             Self::Children
             | Self::Poison
@@ -242,6 +249,7 @@ impl Profile {
             },
             Name::Server => Self { jobs: pick(20_000, 2_000), kills: pick(10, 3), producers: 2, ..base },
             Name::Failover => Self { jobs: pick(10_000, 2_000), kills: pick(4, 1), producers: 2, ..base },
+            Name::Slice => Self { jobs: pick(10_000, 600), kills: pick(10, 3), producers: 2, ..base },
             // No harm is done: each lease that one loses is a fault.
             Name::Shards => Self {
                 jobs: pick(100_000, 20_000),
@@ -284,6 +292,7 @@ impl Profile {
                 "--http" => profile.place = Wanted::Http,
                 "--throughput" => profile.measures_throughput = true,
                 "--sentinel" => profile.place = Wanted::Sentinel,
+                "--cluster" if name == Name::Slice => profile.place = Wanted::WholeCluster,
                 "--cluster" => profile.place = Wanted::Cluster,
                 "--power" => (profile.place, profile.cuts_power) = (Wanted::Server(Fsync::EverySec), true),
                 _ => profile.set(option, rest.next().ok_or_else(|| format!("{option} needs a value"))?)?,

@@ -1,4 +1,4 @@
-//! Several servers of Redis with two replicas for whoever has the jobs, and how one of them is killed.
+//! Several servers of Redis with two replicas for whoever has jobs, how one of them is killed, and how all connections are cut.
 
 use std::{
     thread,
@@ -28,9 +28,9 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(crate) enum Servers {
     /// Watched by sentinels.
     Service(Sentinels),
-    /// A cluster, and the servers of which one has the jobs: a primary and its replicas, as it was in the beginning. The
-    /// others get them next.
-    Cluster { cluster: Cluster, here: Vec<usize>, there: Vec<usize> },
+    /// A cluster, and its groups of servers: a primary and its replicas, as they were in the beginning. The first group is the
+    /// one that is harmed; where jobs are moved, it has them, and the second one gets them.
+    Cluster { cluster: Cluster, groups: Vec<Vec<usize>> },
 }
 
 impl Servers {
@@ -40,7 +40,28 @@ impl Servers {
 
     pub(crate) fn cluster() -> Self {
         let cluster = Cluster::start_with([REPLICAS, 0, REPLICAS], &[]);
-        Self::Cluster { cluster, here: vec![2, 5, 6], there: vec![0, 3, 4] }
+        Self::Cluster { cluster, groups: vec![vec![2, 5, 6], vec![0, 3, 4]] }
+    }
+
+    /// A cluster in which each server has replicas, for a store in several shards.
+    pub(crate) fn whole_cluster() -> Self {
+        let cluster = Cluster::start_with([REPLICAS; 3], &[]);
+        let group =
+            |at: usize| std::iter::once(at).chain((0..REPLICAS).map(|n| 3 + at * REPLICAS + n)).collect();
+        Self::Cluster { cluster, groups: (0..3).map(group).collect() }
+    }
+
+    /// Makes another group the one that is harmed, so many places on.
+    pub(crate) fn rotate(&mut self, places: usize) {
+        if let Self::Cluster { groups, .. } = self {
+            let number = groups.len();
+            groups.rotate_left(places % number);
+        }
+    }
+
+    /// Cuts all connections of programs to the servers.
+    pub(crate) fn cut_connections(&mut self) {
+        self.all().iter().for_each(cut_connections);
     }
 
     /// The address of a store of its own.
@@ -53,8 +74,8 @@ impl Servers {
 
     /// Hands the jobs over to another primary, where there is another one.
     pub(crate) fn reshard(&mut self) -> Outcome<()> {
-        let Self::Cluster { cluster, here, there } = self else { return Ok(()) };
-        let (from, to) = (primary(&cluster.servers, here)?, primary(&cluster.servers, there)?);
+        let Self::Cluster { cluster, groups } = self else { return Ok(()) };
+        let (from, to) = (primary(&cluster.servers, &groups[0])?, primary(&cluster.servers, &groups[1])?);
         cluster.begin_move(SLOT, from, to);
         let mut moved = 0;
         loop {
@@ -66,7 +87,7 @@ impl Servers {
         }
         cluster.end_move(SLOT, to);
         eprintln!("moved slot {SLOT} with {moved} keys from server {from} to server {to}");
-        std::mem::swap(here, there);
+        groups.swap(0, 1);
         // As an operator must: nobody else waits for the replicas of what moved.
         cluster.servers[to].until_replicated();
         Ok(())
@@ -77,7 +98,7 @@ impl Servers {
     pub(crate) fn fail_over(&mut self) -> Outcome<u64> {
         let group = match self {
             Self::Service(service) => (0..service.servers.len()).collect(),
-            Self::Cluster { here, .. } => here.clone(),
+            Self::Cluster { groups, .. } => groups[0].clone(),
         };
         let old = primary(self.all(), &group)?;
         let (since, begin) = (monotonic_ns(), Instant::now());
@@ -99,6 +120,11 @@ impl Servers {
             Self::Cluster { cluster, .. } => &mut cluster.servers,
         }
     }
+}
+
+/// Cuts all connections of programs to a server; those of its replicas stay.
+pub(crate) fn cut_connections(server: &Server) {
+    server.say(&["CLIENT", "KILL", "TYPE", "normal"]);
 }
 
 /// Comes back when all replicas follow one primary, whoever that is by now.

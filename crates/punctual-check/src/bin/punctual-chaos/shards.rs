@@ -19,7 +19,7 @@ use punctual::{
         redis::RedisStore,
     },
 };
-use punctual_check::{RecordingStore, Verdict, Word, event::What, monotonic_ns};
+use punctual_check::{Recorder, RecordingStore, Verdict, Word, event::What, monotonic_ns};
 
 use crate::{
     drill::{Drill, Outcome, settings},
@@ -51,7 +51,7 @@ const CHANGES: [Change; 4] = [
 ];
 
 #[derive(Clone, Copy)]
-enum Change {
+pub(crate) enum Change {
     /// The number of shards.
     Shards(u16),
     /// Where both queues are.
@@ -67,17 +67,21 @@ impl Change {
         }
     }
 
-    async fn make(self, store: &RedisStore) -> Outcome<()> {
+    /// Makes it, and notes in the history when that was.
+    pub(crate) async fn make(self, store: &RedisStore, recorder: &Recorder) -> Outcome<()> {
+        let (since, begin) = (monotonic_ns(), Instant::now());
         match self {
             Self::Shards(number) => drop(store.reshard(number).await?),
             Self::Placement(placement) => place(store, placement).await?,
         }
+        recorder.note(What::Changed { since, to: self.text() });
+        eprintln!("{} after {} ms", self.text(), begin.elapsed().as_millis());
         Ok(())
     }
 }
 
-/// Pins both queues, or spreads them.
-async fn place(store: &RedisStore, placement: Placement) -> Outcome<()> {
+/// Pins both queues, or spreads them; one of them limits its groups.
+pub(crate) async fn place(store: &dyn Store, placement: Placement) -> Outcome<()> {
     let group = GroupLimits { concurrency: Some(GROUP_LIMIT), ..GroupLimits::default() };
     for (queue, group) in [(QUEUE, GroupLimits::default()), (GROUPED, group)] {
         let settings = QueueSettings { placement, group, ..settings() };
@@ -119,13 +123,7 @@ impl Drill<'_> {
             while self.count().await? < enough && self.goes_on("stream")? {
                 tokio::time::sleep(LOOK).await;
             }
-            let (recorder, since, begin) = (&self.recorder, monotonic_ns(), Instant::now());
-            let changed = async {
-                change.make(&store).await?;
-                recorder.note(What::Changed { since, to: change.text() });
-                eprintln!("{} after {} ms", change.text(), begin.elapsed().as_millis());
-                Ok(())
-            };
+            let changed = change.make(&store, &self.recorder);
             let (changed, went_on) = tokio::join!(changed, limited.go_on(part));
             changed.and(went_on)?;
             self.expect_alive()?;
