@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use punctual::{
@@ -32,8 +32,11 @@ const TICK: &str = "tick";
 const EVERY: Duration = Duration::from_secs(1);
 /// Ticks that were missed and are made up for, at most.
 const MISSED_MAX: u32 = 1_000;
-/// How long before the end of the schedule its last tick may be: what a fault may take.
-const LAST_WITHIN: Duration = Duration::from_secs(20);
+/// How long before the end of the schedule its last tick may be.
+const LAST_WITHIN: Duration = Duration::from_secs(5);
+/// How long the schedule may take until it has made up for what it missed: its ticks wait for a slot, as do all jobs that are due.
+const MADE_UP_MAX: Duration = Duration::from_mins(3);
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A topic and a schedule.
 pub(super) struct Beside {
@@ -65,10 +68,22 @@ impl Beside {
         Ok(())
     }
 
-    /// Removes the schedule, so that nothing is left to come.
+    /// Removes the schedule when no tick of it is overdue, so that nothing is left to come.
     pub(super) async fn end(&mut self, client: &Client) -> Outcome<()> {
-        self.ended = until_reached(async || client.store().now().await).await?;
-        until_reached(async || client.schedule(SCHEDULE).remove().await).await?;
+        let schedule = client.schedule(SCHEDULE);
+        let begin = Instant::now();
+        loop {
+            self.ended = until_reached(async || client.store().now().await).await?;
+            let next = until_reached(async || schedule.waiting().await).await?;
+            if next.is_some_and(|tick| self.ended < tick.run_at) {
+                break;
+            }
+            if MADE_UP_MAX < begin.elapsed() {
+                return Err(format!("the ticks of the schedule are overdue for {MADE_UP_MAX:?}").into());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        until_reached(async || schedule.remove().await).await?;
         Ok(())
     }
 
