@@ -1,8 +1,8 @@
 //! A long run made of slices: each has jobs and faults of all sorts by a seed of its own, is judged by itself, and leaves a line in
 //! the ledger of the run. A run that was ended goes on after the last line.
 //!
-//! Exit codes: 0 if every slice so far is valid, 1 if one is not, 2 for wrong usage or if the run itself failed, 128 and the
-//! number of the signal that ended it.
+//! Exit codes: 0 if every slice so far is valid, 1 if one is not, 2 for wrong usage or if the run itself failed, 3 if there is no
+//! slice yet, 128 and the number of the signal that ended it.
 
 mod ledger;
 mod plan;
@@ -155,21 +155,23 @@ fn run(options: &Options) -> Outcome<ExitCode> {
         }
     }
     let totals = ledger.totals();
-    let word = if 0 < totals.bad {
-        "INVALID"
+    let (word, exit_code) = if 0 < totals.bad {
+        ("INVALID", Word::Invalid.exit_code())
+    } else if totals.slices == 0 {
+        ("VACUOUS", Word::Vacuous.exit_code())
     } else if totals.slices < plan.slices {
-        "valid so far"
+        ("valid so far", Word::Valid.exit_code())
     } else {
-        "valid"
+        ("valid", Word::Valid.exit_code())
     };
     eprintln!("{word}, {} of {} slices: {totals}", totals.slices, plan.slices);
     if options.has_json {
         let mut json = serde_json::to_value(&totals)?;
         json["plan"] = serde_json::to_value(&plan)?;
-        json["is_valid"] = (totals.bad == 0).into();
+        json["is_valid"] = (exit_code == 0).into();
         println!("{json}");
     }
-    Ok(ExitCode::from(u8::from(0 < totals.bad)))
+    Ok(ExitCode::from(exit_code))
 }
 
 /// How a slice ended.
