@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures_util::future::BoxFuture;
 use punctual::{
     CancellationToken, Client, Ctx, JobRecord, NewJob, Worker,
     store::{Store, url::connect},
@@ -16,6 +17,7 @@ use punctual_check::{
     Recorder, RecordingStore,
     event::{Hex, What},
 };
+use punctual_forward::Target;
 use punctual_server::Server;
 
 use crate::{forward, jobs, limits, locks, races, schedules, stuck, topics};
@@ -31,8 +33,11 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Jobs that a stream hands over at once.
 const DROPS: usize = 10;
 
+/// How a worker runs some of its jobs.
+type Handler = Box<dyn Fn(JobRecord, Ctx) -> BoxFuture<'static, punctual::Outcome> + Send + Sync>;
+
 /// `gateway STORE NOTES PROC ADDRESS`, `forwarder STORE NOTES PROC ADDRESS SLOTS LEASE_MS`, `beside STORE NOTES PROC`, `locker STORE HISTORY PROC SLOTS`, `stuck STORE NOTES PROC HEALTH`, `ticker STORE NOTES PROC`, `subscriber STORE NOTES PROC SLOTS LEASE_MS`, `limited STORE NOTES PROC SLOTS LEASE_MS`,
-/// `worker STORE HISTORY PROC SLOTS LEASE_MS QUEUE…`, `producer STORE HISTORY PROC JOBS`,
+/// `worker STORE HISTORY PROC SLOTS LEASE_MS QUEUE…`, `worker-forwarder STORE HISTORY PROC SLOTS LEASE_MS ADDRESS QUEUE…`, `producer STORE HISTORY PROC JOBS`,
 /// `racer STORE HISTORY PROC JOBS BEGIN_MS ME`, or `stream STORE HISTORY PROC JOBS FIRST STEP OVER_MS`, and `feed`, which has jobs of all sorts, alike.
 pub(crate) fn main(args: &[String]) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -55,7 +60,13 @@ async fn child(args: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         ["worker", store, history, proc, slots, lease_ms, ref queues @ ..] => {
             let (slots, lease) = (slots.parse()?, Duration::from_millis(lease_ms.parse()?));
             let (client, recorder) = open(store, history, proc, slots).await?;
-            work(&client, recorder, queues, slots, lease).await
+            work(&client, recorder, queues, slots, lease, None).await
+        }
+        ["worker-forwarder", store, history, proc, slots, lease_ms, to, ref queues @ ..] => {
+            let (slots, lease) = (slots.parse()?, Duration::from_millis(lease_ms.parse()?));
+            let (client, recorder) = open(store, history, proc, slots).await?;
+            let forward = Target::parse(to)?.allow_private().forwarder()?.handler();
+            work(&client, recorder, queues, slots, lease, Some(Box::new(forward))).await
         }
         ["locker", store, history, proc, slots] => {
             let dir = Path::new(history).parent().ok_or("a history in no folder")?;
@@ -131,8 +142,9 @@ async fn work(
     queues: &[&str],
     slots: usize,
     lease: Duration,
+    forward: Option<Handler>,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let name = recorder.proc().to_owned();
+    let (name, forward) = (recorder.proc().to_owned(), Arc::new(forward));
     queues
         .iter()
         .fold(Worker::new(client), |worker, queue| worker.queue(*queue))
@@ -140,11 +152,14 @@ async fn work(
         .slots(slots)
         .lease(lease)
         .handle_raw(move |job: JobRecord, ctx: Ctx| {
-            let recorder = Arc::clone(&recorder);
+            let (recorder, forward) = (Arc::clone(&recorder), Arc::clone(&forward));
             async move {
                 let (id, fence) = (job.id, ctx.fence());
                 recorder.note(What::Start { id, fence, sum: Hex::fingerprint(&job.payload.bytes) });
-                let outcome = jobs::handle(&job, &ctx).await;
+                let outcome = match &*forward {
+                    Some(forward) if job.kind == jobs::FORWARDED => forward(job, ctx).await,
+                    _ => jobs::handle(&job, &ctx).await,
+                };
                 recorder.note(What::End { id, fence });
                 outcome
             }

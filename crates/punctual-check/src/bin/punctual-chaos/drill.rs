@@ -123,6 +123,8 @@ pub(crate) struct Drill<'a> {
     pub(crate) store: RecordingStore,
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) children: Vec<Process>,
+    /// Where workers forward jobs to that are to be.
+    pub(crate) forward_to: Option<String>,
     spawned: u32,
     // Dropped last: a server outlives those who use it.
     pub(crate) place: Place,
@@ -142,6 +144,7 @@ impl<'a> Drill<'a> {
             store,
             recorder,
             children: Vec::new(),
+            forward_to: None,
             spawned: 0,
             place,
         })
@@ -240,9 +243,11 @@ impl<'a> Drill<'a> {
         let lease = self.profile.lease.as_millis().to_string();
         let has_groups = matches!(self.profile.name, Name::Shards | Name::Slice);
         let queues: &[&str] = if has_groups { &[QUEUE, GROUPED] } else { &[QUEUE] };
+        let role = if self.forward_to.is_some() { "worker-forwarder" } else { "worker" };
+        let queues = queues.iter().map(|queue| (*queue).to_owned());
         let args: Vec<String> =
-            [slots, lease].into_iter().chain(queues.iter().map(|queue| (*queue).to_owned())).collect();
-        self.spawn("worker", &args)
+            [slots, lease].into_iter().chain(self.forward_to.clone()).chain(queues).collect();
+        self.spawn(role, &args)
     }
 
     fn spawn_producer(&mut self) -> Outcome<()> {

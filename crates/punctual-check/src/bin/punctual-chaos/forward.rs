@@ -22,7 +22,10 @@ use crate::{
     profile::Profile,
 };
 
-pub(crate) use self::child::{forward, work_locally};
+pub(crate) use self::{
+    child::{forward, work_locally},
+    webhook::Receiver,
+};
 
 /// Whose jobs are handed over.
 const QUEUE: &str = "orders";

@@ -32,6 +32,8 @@ const SLEEPY: &str = "sleepy";
 const SLOW: &str = "slow";
 /// Holds one of the files of its key or group: there are as many as jobs may run at once.
 const LIMITED: &str = "limited";
+/// Is forwarded, to whomever its worker knows.
+pub(crate) const FORWARDED: &str = "forwarded";
 /// Kills its worker.
 const POISON: &str = "poison";
 
@@ -78,7 +80,10 @@ pub(crate) fn poison(n: u32) -> NewJob {
 // None of the numbers of keys, groups and far jobs divides another: each key and group has jobs of each kind.
 /// Concurrency keys of limited jobs, of each of which one may run at once.
 const KEYS: u32 = 23;
-/// How many of each may run at once where there is harm besides.
+/// Groups, and keys, of jobs of all sorts: few, so that some are at their limits.
+const GROUPS_OF_ALL_SORTS: u32 = 5;
+const KEYS_OF_ALL_SORTS: u32 = 7;
+/// How many of each such key may run at once.
 const KEY_LIMIT: u32 = 2;
 /// Their groups, …
 const GROUPS: u32 = 11;
@@ -164,11 +169,14 @@ pub(crate) fn of_all_sorts(n: u32) -> NewJob {
         job.tags = vec![TAG_PLAYTHING.to_owned()];
     } else if job.unique.is_some() {
         return job;
+    } else if n % 13 == 6 {
+        FORWARDED.clone_into(&mut job.kind);
     } else if n % 7 == 2 {
         GROUPED.clone_into(&mut job.queue);
-        job.group = Some(format!("group {}", n % GROUPS));
+        job.group = Some(format!("group {}", n % GROUPS_OF_ALL_SORTS));
     } else if n % 5 == 4 {
-        job.concurrency = Some(Concurrency { key: format!("key {}", n % KEYS), limit: KEY_LIMIT });
+        job.concurrency =
+            Some(Concurrency { key: format!("key {}", n % KEYS_OF_ALL_SORTS), limit: KEY_LIMIT });
     }
     job.id = JobId::derived(&job.queue, job.placement_key(), &format!("job {n}"));
     job

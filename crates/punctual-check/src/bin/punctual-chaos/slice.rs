@@ -1,5 +1,5 @@
 //! One slice of a marathon: jobs of all sorts come in while faults of all sorts are done, one after another, in an order and at
-//! times that the seed says. A topic and a schedule go on beside them.
+//! times that the seed says. Some of the jobs are forwarded to a webhook. A topic and a schedule go on beside them.
 
 mod beside;
 mod fault;
@@ -15,7 +15,8 @@ use punctual_check::{Verdict, Word, event::What, monotonic_ns};
 
 use crate::{
     drill::{Drill, Outcome, shows_something},
-    jobs::{GROUP_LIMIT, GROUPED, TAG_PLAYTHING},
+    forward::Receiver,
+    jobs::{FORWARDED, GROUP_LIMIT, GROUPED, TAG_PLAYTHING, all},
     place::Wanted,
     process::{Process, victim},
     servers::cut_connections,
@@ -55,6 +56,8 @@ impl Drill<'_> {
         };
         let between = Duration::from_millis(u64::midpoint(BETWEEN_MS.start, BETWEEN_MS.end));
         let mut left: Duration = faults.iter().map(|fault| between + fault.takes(&self.profile.place)).sum();
+        let receiver = Receiver::start();
+        self.forward_to = Some(receiver.url());
         self.spawn_workers()?;
         // Which process begins at which number.
         let mut feeds = Vec::new();
@@ -85,8 +88,21 @@ impl Drill<'_> {
         let verdict = self.rest().await?;
         if verdict.verdict == Word::Valid {
             beside.judge(&self.client).await?;
+            self.judge_forwarded(&receiver).await?;
         }
         shows_something(verdict)
+    }
+
+    /// Each forwarded job that is done arrived.
+    async fn judge_forwarded(&self, receiver: &Receiver) -> Outcome<()> {
+        let done = all(&self.client, &Filter::parse(&format!("state:done kind:{FORWARDED}"))?).await?;
+        if done.is_empty() {
+            return Err("no job was forwarded: nothing is shown".into());
+        }
+        match done.iter().find(|job| !receiver.has(job.id)) {
+            Some(job) => Err(format!("job {} was forwarded and never arrived", job.id).into()),
+            None => Ok(()),
+        }
     }
 
     /// An operator cancels some jobs and moves others.

@@ -36,6 +36,11 @@ impl Arrivals {
         }
     }
 
+    /// Whether this job arrived.
+    pub(super) fn has(&self, id: &str) -> bool {
+        self.of.lock().unwrap_or_else(PoisonError::into_inner).contains_key(id)
+    }
+
     /// So many jobs arrived.
     pub(super) fn count(&self) -> usize {
         self.of.lock().unwrap_or_else(PoisonError::into_inner).len()

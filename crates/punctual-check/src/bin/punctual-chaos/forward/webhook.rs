@@ -2,13 +2,14 @@
 
 use std::{io, net::Ipv4Addr, path::PathBuf, sync::Arc, time::Duration};
 
-use punctual::ErrorKind;
+use punctual::{ErrorKind, JobId};
 use punctual_forward::Target;
 use serde_json::json;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream},
     sync::watch,
+    task::JoinHandle,
 };
 
 use super::{
@@ -113,6 +114,41 @@ pub(super) async fn run(profile: &Profile, dir: PathBuf) -> Outcome<bool> {
     scene.rest().await?;
     receiving.abort();
     judge(&scene, "webhook", json!({})).await
+}
+
+/// A receiver that is always well.
+pub(crate) struct Receiver {
+    port: u16,
+    arrivals: Arc<Arrivals>,
+    receiving: JoinHandle<io::Result<()>>,
+    /// It ends with this.
+    _mood: watch::Sender<Mood>,
+}
+
+impl Receiver {
+    /// Starts one on the runtime at hand.
+    pub(crate) fn start() -> Self {
+        let (port, mood, arrivals) =
+            (free_port(), watch::Sender::new(Mood::Well), Arc::<Arrivals>::default());
+        let receiving = tokio::spawn(receive(port, mood.subscribe(), Arc::clone(&arrivals)));
+        Self { port, arrivals, receiving, _mood: mood }
+    }
+
+    /// Where it listens.
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}{PATH}", self.port)
+    }
+
+    /// Whether this job arrived.
+    pub(crate) fn has(&self, job: JobId) -> bool {
+        self.arrivals.has(&job.to_string())
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.receiving.abort();
+    }
 }
 
 /// Receives until it is told to end; listens as long as it is not down.
