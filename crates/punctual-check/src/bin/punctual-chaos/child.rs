@@ -145,9 +145,13 @@ async fn work(
     forward: Option<Handler>,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let (name, forward) = (recorder.proc().to_owned(), Arc::new(forward));
-    queues
-        .iter()
-        .fold(Worker::new(client), |worker, queue| worker.queue(*queue))
+    let worker = Worker::new(client);
+    let worker = match *forward {
+        // Without shares, a queue would wait until there is nothing due in the one before it.
+        Some(_) => worker.weighted(queues.iter().map(|queue| (*queue, 1))),
+        None => queues.iter().fold(worker, |worker, queue| worker.queue(*queue)),
+    };
+    worker
         .name(name)
         .slots(slots)
         .lease(lease)
