@@ -9,7 +9,7 @@ use punctual_check::monotonic_ns;
 
 use crate::{
     drill::Outcome,
-    server::{Cluster, Sentinels, Server},
+    server::{Cluster, Sentinels, Server, acl::USER},
 };
 
 /// The slot that all keys of a store are in.
@@ -26,8 +26,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Servers of a drill.
 #[derive(Debug)]
 pub(crate) enum Servers {
-    /// Watched by sentinels.
-    Service(Sentinels),
+    /// Watched by sentinels, and the primary after the last kill.
+    Service { service: Sentinels, last: usize },
     /// A cluster, and its groups of servers: a primary and its replicas, as they were in the beginning. The first group is the
     /// one that is harmed; where jobs are moved, it has them, and the second one gets them.
     Cluster { cluster: Cluster, groups: Vec<Vec<usize>> },
@@ -35,7 +35,7 @@ pub(crate) enum Servers {
 
 impl Servers {
     pub(crate) fn service() -> Self {
-        Self::Service(Sentinels::start(REPLICAS, &[]))
+        Self::Service { service: Sentinels::start(REPLICAS, &[]), last: 0 }
     }
 
     pub(crate) fn cluster() -> Self {
@@ -59,15 +59,25 @@ impl Servers {
         }
     }
 
-    /// Cuts all connections of programs to the servers.
+    /// Cuts the connections of programs to the servers. Those of replicas and sentinels stay: a primary that sentinels do not
+    /// reach is replaced while it still takes writes.
     pub(crate) fn cut_connections(&mut self) {
-        self.all().iter().for_each(cut_connections);
+        for server in self.all() {
+            server.say(&["CLIENT", "KILL", "USER", USER]);
+        }
+    }
+
+    /// Whether sentinels have replaced a primary that nobody killed.
+    pub(crate) fn have_replaced_by_themselves(&mut self) -> Outcome<bool> {
+        let Self::Service { service, last } = self else { return Ok(false) };
+        let all: Vec<usize> = (0..service.servers.len()).collect();
+        Ok(primary(&service.servers, &all)? != *last)
     }
 
     /// The address of a store of its own.
     pub(crate) fn url(&self) -> String {
         match self {
-            Self::Service(service) => service.url(),
+            Self::Service { service, .. } => service.url(),
             Self::Cluster { cluster, .. } => cluster.url(),
         }
     }
@@ -97,14 +107,17 @@ impl Servers {
     /// it may have been dead.
     pub(crate) fn fail_over(&mut self) -> Outcome<u64> {
         let group = match self {
-            Self::Service(service) => (0..service.servers.len()).collect(),
+            Self::Service { service, .. } => (0..service.servers.len()).collect(),
             Self::Cluster { groups, .. } => groups[0].clone(),
         };
         let old = primary(self.all(), &group)?;
         let (since, begin) = (monotonic_ns(), Instant::now());
         self.all()[old].kill();
         let new = match self {
-            Self::Service(service) => service.until_replaced(old),
+            Self::Service { service, last } => {
+                *last = service.until_replaced(old);
+                *last
+            }
             Self::Cluster { cluster, .. } => primary(&cluster.servers, &group)?,
         };
         eprintln!("killed server {old}; server {new} took over after {:.1} s", begin.elapsed().as_secs_f64());
@@ -116,13 +129,13 @@ impl Servers {
 
     fn all(&mut self) -> &mut [Server] {
         match self {
-            Self::Service(service) => &mut service.servers,
+            Self::Service { service, .. } => &mut service.servers,
             Self::Cluster { cluster, .. } => &mut cluster.servers,
         }
     }
 }
 
-/// Cuts all connections of programs to a server; those of its replicas stay.
+/// Cuts the connections of programs to a server that only they talk to.
 pub(crate) fn cut_connections(server: &Server) {
     server.say(&["CLIENT", "KILL", "TYPE", "normal"]);
 }

@@ -86,6 +86,15 @@ impl Drill<'_> {
         self.end_of(FEED)?;
         beside.end(&self.client).await?;
         let verdict = self.rest().await?;
+        if let Some(servers) = &mut self.place.servers
+            && servers.have_replaced_by_themselves()?
+        {
+            // A replica that they did not choose may have confirmed writes meanwhile.
+            return Err(format!(
+                "sentinels replaced a primary that was alive: nothing is shown about `replicated(1)`\n{verdict}"
+            )
+            .into());
+        }
         if verdict.verdict == Word::Valid {
             beside.judge(&self.client).await?;
             self.judge_forwarded(&receiver).await?;
