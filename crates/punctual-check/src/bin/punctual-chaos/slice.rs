@@ -209,7 +209,7 @@ impl Drill<'_> {
         Ok(())
     }
 
-    /// Cuts all connections to the servers of Redis.
+    /// Cuts the connections of programs to the servers of Redis.
     fn cut(&mut self) -> Outcome<()> {
         let since = monotonic_ns();
         match (&self.place.server, &mut self.place.servers) {

@@ -25,7 +25,7 @@ pub(super) enum Fault {
     KillServer,
     /// SIGSTOP for a worker, and SIGCONT when its leases have lapsed.
     Freeze,
-    /// All connections to the servers of Redis cut.
+    /// The connections of programs to the servers of Redis cut.
     Cut,
     /// The number of the store's shards changed to this.
     Shards(u16),
