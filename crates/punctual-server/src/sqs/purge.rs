@@ -32,8 +32,8 @@ const AT_ONCE: usize = 2;
 const QUEUES_MAX: usize = 1_000;
 /// How long other processes can still send to a queue that was deleted: they believe its document, and take a moment.
 const STILL_SENT: Duration = BELIEVED_FOR.saturating_mul(2);
-/// Most looks through a deleted queue. One with messages after that keeps its mark.
-const LOOKS_MAX: usize = 5;
+/// Most looks at a deleted queue, of which the first only sees that it was deleted. One with messages after that keeps its mark.
+const LOOKS_MAX: usize = 6;
 /// Jobs that a look searches at least, if so many are there, and how often it searches as many as the store had at its beginning: some
 /// stores search all of their jobs for those of a queue. So it ends also if jobs are added as fast as they are listed.
 const SEARCHED_MIN: u64 = 10_000;
@@ -125,13 +125,16 @@ pub(super) async fn seen_by_all() {
 }
 
 async fn clean(door: &Door, name: &str) -> Result<(), Error> {
-    if matches!(door.queues.look(name).await?, Some((queue, _)) if queue.deleted_ms.is_some()) {
-        // It waits without the room that others need.
-        sleep(STILL_SENT).await;
-    }
-    let _room = door.cleaning.room.acquire().await.expect("invariant: it is never closed");
+    let mut known_by_all = None;
     for _ in 0..LOOKS_MAX {
         let Some((queue, version)) = door.queues.look(name).await? else { return Ok(()) };
+        if queue.deleted_ms.is_some() && known_by_all != Some(version) {
+            // Each deletion has a wait of its own, without the room that others need.
+            sleep(STILL_SENT).await;
+            known_by_all = Some(version);
+            continue;
+        }
+        let _room = door.cleaning.room.acquire().await.expect("invariant: it is never closed");
         let found = remove(door, name, &queue).await?;
         if queue.deleted_ms.is_none() {
             return Ok(());

@@ -277,6 +277,25 @@ async fn a_removal_that_was_cut_off_is_taken_up_again() {
     cleaned(&site).await;
 }
 
+/// Trap: the removal that the first deletion began ends while another process still believes in the second queue.
+#[tokio::test(start_paused = true)]
+async fn a_queue_that_is_deleted_twice_takes_along_what_is_sent_before_all_know_of_the_second_time() {
+    let site = Site::with_queue().await;
+    let other = site.other();
+    let send = async || {
+        site.ask_at(&other, "SendMessage", json!({"QueueUrl": url("q"), "MessageBody": "old"})).await
+    };
+    delete(&site).await;
+    make_again(&site, &site.router).await;
+    sleep(Duration::from_millis(500)).await;
+    send().await.ok();
+    delete(&site).await;
+    sleep(Duration::from_millis(700)).await;
+    send().await.ok();
+    make_again(&site, &site.router).await;
+    assert!(site.bodies("q", 10).await.is_empty());
+}
+
 /// What other programs enqueue after a queue was deleted is not its own.
 #[tokio::test(start_paused = true)]
 async fn a_deleted_queue_takes_only_what_was_there() {
