@@ -4,7 +4,7 @@ pub(crate) mod bytes;
 pub(crate) mod reply;
 pub(crate) mod script;
 
-use std::sync::LazyLock;
+use std::{collections::HashMap, sync::LazyLock};
 
 use self::script::Script;
 use crate::{
@@ -214,20 +214,26 @@ const KEY_WORDS: [&str; COMMON_KEYS.len()] = [
     "PAYLOADS",
 ];
 
-/// Returns what stands for each `$NAME` in a script, longer names first, in case one is the beginning of another.
-fn constants() -> Vec<(&'static str, String)> {
+/// What stands for each `$NAME` in a script.
+static CONSTANTS: LazyLock<HashMap<&str, String>> = LazyLock::new(|| {
     let numbers = numbers().into_iter().map(|(name, number)| (name, number.to_string()));
     let keys = KEY_WORDS.iter().zip(1..).map(|(word, position)| (*word, format!("KEYS[{position}]")));
-    let mut all: Vec<_> = numbers.chain(keys).collect();
-    all.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
-    all
-}
+    numbers.chain(keys).collect()
+});
 
 /// Returns a part with its constants inserted.
 fn with_constants(part: &str) -> String {
-    constants()
-        .into_iter()
-        .fold(part.to_owned(), |text, (name, value)| text.replace(&format!("${name}"), &value))
+    let mut pieces = part.split('$');
+    let mut text = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let is_of_name = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+        let (name, rest) = piece.split_at(piece.find(|c| !is_of_name(c)).unwrap_or(piece.len()));
+        match CONSTANTS.get(name) {
+            Some(value) => text.extend([value, rest]),
+            None => text.extend(["$", piece]),
+        }
+    }
+    text
 }
 
 fn made(name: &'static str, parts: &[&str]) -> Script {
@@ -273,85 +279,81 @@ fn tool(name: &'static str, text: &str) -> Script {
     made(name, &[include_str!("lua/toolkit/tool.lua"), text])
 }
 
-/// All scripts. Their hashes are computed once.
-pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(Scripts::default);
-
 /// The scripts, one per verb.
 pub(super) struct Scripts {
-    pub(super) enqueue: Script,
-    pub(super) reserve: Script,
-    pub(super) settle: Script,
-    pub(super) extend: Script,
-    pub(super) take: Script,
-    pub(super) act: Script,
-    pub(super) watch: Script,
-    pub(super) live: Script,
-    pub(super) get: Script,
-    pub(super) list: Script,
-    pub(super) count: Script,
-    pub(super) upcoming: Script,
-    pub(super) show: Script,
-    pub(super) set: Script,
-    pub(super) open: Script,
-    pub(super) purge: Script,
-    pub(super) doc: Script,
-    pub(super) sweep: Script,
-    pub(super) audit: Script,
-    pub(super) epoch: Script,
-    pub(super) layout: Script,
-    pub(super) misplaced: Script,
-    pub(super) identity: Script,
-    pub(super) log: Script,
-    pub(super) gcra: Script,
-    pub(super) lock: Script,
-    pub(super) board: Script,
+    pub(super) enqueue: LazyLock<Script>,
+    pub(super) reserve: LazyLock<Script>,
+    pub(super) settle: LazyLock<Script>,
+    pub(super) extend: LazyLock<Script>,
+    pub(super) take: LazyLock<Script>,
+    pub(super) act: LazyLock<Script>,
+    pub(super) watch: LazyLock<Script>,
+    pub(super) live: LazyLock<Script>,
+    pub(super) get: LazyLock<Script>,
+    pub(super) list: LazyLock<Script>,
+    pub(super) count: LazyLock<Script>,
+    pub(super) upcoming: LazyLock<Script>,
+    pub(super) show: LazyLock<Script>,
+    pub(super) set: LazyLock<Script>,
+    pub(super) open: LazyLock<Script>,
+    pub(super) purge: LazyLock<Script>,
+    pub(super) doc: LazyLock<Script>,
+    pub(super) sweep: LazyLock<Script>,
+    pub(super) audit: LazyLock<Script>,
+    pub(super) epoch: LazyLock<Script>,
+    pub(super) layout: LazyLock<Script>,
+    pub(super) misplaced: LazyLock<Script>,
+    pub(super) identity: LazyLock<Script>,
+    pub(super) log: LazyLock<Script>,
+    pub(super) gcra: LazyLock<Script>,
+    pub(super) lock: LazyLock<Script>,
+    pub(super) board: LazyLock<Script>,
 }
 
-impl Default for Scripts {
-    fn default() -> Self {
-        Self {
-            enqueue: fast_script(
-                "enqueue",
-                &FAST_ENQUEUE,
-                &[TIMELINE, include_str!("lua/verbs/enqueue.lua")],
-            ),
-            reserve: fast_script(
-                "reserve",
-                &FAST_RESERVE,
-                &[TIMELINE, PICK, NUMBERED_RESERVE, include_str!("lua/verbs/reserve.lua")],
-            ),
-            settle: fast_script(
-                "settle",
-                &FAST_SETTLE,
-                &[TIMELINE, PICK, NUMBERED_RESERVE, include_str!("lua/verbs/settle.lua")],
-            ),
-            extend: script("extend", &[include_str!("lua/verbs/extend.lua")]),
-            take: script("take", &[TIMELINE, PICK, include_str!("lua/verbs/take.lua")]),
-            act: script("act", &[include_str!("lua/verbs/act.lua")]),
-            watch: script("watch", &[include_str!("lua/watch.lua")]),
-            live: script("live", &[include_str!("lua/sharded/live.lua")]),
-            get: script("get", &[include_str!("lua/verbs/read/get.lua")]),
-            list: script("list", &[include_str!("lua/verbs/read/list.lua")]),
-            count: script("count", &[QUEUES, DUE_TIMES, include_str!("lua/verbs/read/count.lua")]),
-            upcoming: script("upcoming", &[DUE_TIMES, include_str!("lua/verbs/read/upcoming.lua")]),
-            show: script("show", &[TIMELINE, QUEUES, include_str!("lua/verbs/queue/show.lua")]),
-            set: script("set", &[TIMELINE, include_str!("lua/verbs/queue/set.lua")]),
-            open: script("open", &[TIMELINE, include_str!("lua/verbs/queue/open.lua")]),
-            purge: script("purge", &[include_str!("lua/verbs/queue/purge.lua")]),
-            doc: script("doc", &[include_str!("lua/verbs/doc.lua")]),
-            sweep: script("sweep", &[QUEUES, include_str!("lua/verbs/sweep.lua")]),
-            audit: script("audit", &[include_str!("lua/audit.lua")]),
-            epoch: script("epoch", &[include_str!("lua/sharded/epoch.lua")]),
-            layout: script("layout", &[include_str!("lua/sharded/layout.lua")]),
-            misplaced: script("misplaced", &[QUEUES, include_str!("lua/sharded/misplaced.lua")]),
-            identity: script("identity", &[include_str!("lua/identity.lua")]),
-            log: tool("log", include_str!("lua/toolkit/log.lua")),
-            gcra: tool("gcra", include_str!("lua/toolkit/gcra.lua")),
-            lock: tool("lock", include_str!("lua/toolkit/lock.lua")),
-            board: tool("board", include_str!("lua/toolkit/board.lua")),
-        }
-    }
-}
+/// All scripts. Each is made when it is first used: a command of the command line needs few of them.
+pub(super) static SCRIPTS: Scripts = Scripts {
+    enqueue: LazyLock::new(|| {
+        fast_script("enqueue", &FAST_ENQUEUE, &[TIMELINE, include_str!("lua/verbs/enqueue.lua")])
+    }),
+    reserve: LazyLock::new(|| {
+        fast_script(
+            "reserve",
+            &FAST_RESERVE,
+            &[TIMELINE, PICK, NUMBERED_RESERVE, include_str!("lua/verbs/reserve.lua")],
+        )
+    }),
+    settle: LazyLock::new(|| {
+        fast_script(
+            "settle",
+            &FAST_SETTLE,
+            &[TIMELINE, PICK, NUMBERED_RESERVE, include_str!("lua/verbs/settle.lua")],
+        )
+    }),
+    extend: LazyLock::new(|| script("extend", &[include_str!("lua/verbs/extend.lua")])),
+    take: LazyLock::new(|| script("take", &[TIMELINE, PICK, include_str!("lua/verbs/take.lua")])),
+    act: LazyLock::new(|| script("act", &[include_str!("lua/verbs/act.lua")])),
+    watch: LazyLock::new(|| script("watch", &[include_str!("lua/watch.lua")])),
+    live: LazyLock::new(|| script("live", &[include_str!("lua/sharded/live.lua")])),
+    get: LazyLock::new(|| script("get", &[include_str!("lua/verbs/read/get.lua")])),
+    list: LazyLock::new(|| script("list", &[include_str!("lua/verbs/read/list.lua")])),
+    count: LazyLock::new(|| script("count", &[QUEUES, DUE_TIMES, include_str!("lua/verbs/read/count.lua")])),
+    upcoming: LazyLock::new(|| script("upcoming", &[DUE_TIMES, include_str!("lua/verbs/read/upcoming.lua")])),
+    show: LazyLock::new(|| script("show", &[TIMELINE, QUEUES, include_str!("lua/verbs/queue/show.lua")])),
+    set: LazyLock::new(|| script("set", &[TIMELINE, include_str!("lua/verbs/queue/set.lua")])),
+    open: LazyLock::new(|| script("open", &[TIMELINE, include_str!("lua/verbs/queue/open.lua")])),
+    purge: LazyLock::new(|| script("purge", &[include_str!("lua/verbs/queue/purge.lua")])),
+    doc: LazyLock::new(|| script("doc", &[include_str!("lua/verbs/doc.lua")])),
+    sweep: LazyLock::new(|| script("sweep", &[QUEUES, include_str!("lua/verbs/sweep.lua")])),
+    audit: LazyLock::new(|| script("audit", &[include_str!("lua/audit.lua")])),
+    epoch: LazyLock::new(|| script("epoch", &[include_str!("lua/sharded/epoch.lua")])),
+    layout: LazyLock::new(|| script("layout", &[include_str!("lua/sharded/layout.lua")])),
+    misplaced: LazyLock::new(|| script("misplaced", &[QUEUES, include_str!("lua/sharded/misplaced.lua")])),
+    identity: LazyLock::new(|| script("identity", &[include_str!("lua/identity.lua")])),
+    log: LazyLock::new(|| tool("log", include_str!("lua/toolkit/log.lua"))),
+    gcra: LazyLock::new(|| tool("gcra", include_str!("lua/toolkit/gcra.lua"))),
+    lock: LazyLock::new(|| tool("lock", include_str!("lua/toolkit/lock.lua"))),
+    board: LazyLock::new(|| tool("board", include_str!("lua/toolkit/board.lua"))),
+};
 
 #[cfg(test)]
 mod tests {
@@ -391,7 +393,7 @@ mod tests {
             gcra,
             lock,
             board,
-        } = Scripts::default();
+        } = &SCRIPTS;
         for script in [
             enqueue, reserve, settle, extend, take, act, watch, live, get, list, count, upcoming, show, set,
             open, purge, doc, sweep, audit, epoch, layout, misplaced, identity, log, gcra, lock, board,
