@@ -34,6 +34,7 @@ use crate::{
         limits::{BATCH_BYTES_MAX, BATCH_MAX, NOTES_BYTES_MAX},
     },
     runtime::{
+        SteadyMap,
         handler::{Call, Stop},
         repeat::Pauses,
     },
@@ -80,7 +81,7 @@ impl Active {
 /// All runs of a loop.
 #[derive(Default)]
 pub(crate) struct Runs {
-    active: RefCell<HashMap<Lease, Active>>,
+    active: RefCell<SteadyMap<Lease, Active>>,
     executing: Cell<usize>,
     /// How many of these are of each queue with slots of its own.
     executing_in: RefCell<HashMap<String, usize>>,
@@ -211,6 +212,7 @@ impl Runs {
             match self.beat_at.get() {
                 None => self.moved.notified().await,
                 Some(at) => tokio::select! {
+                    biased;
                     () = tokio::time::sleep_until(at) => return,
                     () = self.moved.notified() => {}
                 },

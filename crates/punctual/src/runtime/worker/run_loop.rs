@@ -699,6 +699,7 @@ async fn notified(store: &dyn Store, queues: &[String], precise_timer: &PreciseT
         }
     };
     tokio::select! {
+        biased;
         () = notify => {}
         () = precise_timer.after(at_most) => {}
     }
