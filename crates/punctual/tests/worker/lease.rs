@@ -241,7 +241,7 @@ async fn a_lost_lease_is_not_extended_again() {
     let mut rig = Rig::new();
     rig.enqueue(1).await;
     let (tell, mut told) = unbounded_channel();
-    let worker = rig.worker().slots(1).cancel_grace(Duration::from_secs(60));
+    let worker = rig.worker().slots(1).cancel_grace(Duration::from_mins(1));
     let (stop, working) = start(worker.handle(move |_: Work, ctx: Ctx| {
         let tell = tell.clone();
         async move {
