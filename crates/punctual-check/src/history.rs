@@ -182,6 +182,8 @@ pub struct History {
     pub(crate) rest: Vec<AtRest>,
     /// Actions that may have met any job: unanswered, and by unique key.
     pub(crate) wild: Vec<(Span, Deed)>,
+    /// Unique keys whose holder may have taken over the expiry of a later job.
+    pub(crate) expiring_keys: HashSet<u32>,
     /// How many of a group may run, by queue.
     pub(crate) group_limits: HashMap<u32, u32>,
     /// By time.
@@ -268,6 +270,18 @@ impl History {
         Ok(reading.finish())
     }
 
+    /// Takes over lines that are in memory: one list per process.
+    pub fn from_lines(files: impl IntoIterator<Item = Vec<Line>>) -> Self {
+        let mut reading = Reading::default();
+        for file in files {
+            reading.begin();
+            for line in file {
+                reading.line(line);
+            }
+        }
+        reading.finish()
+    }
+
     /// Takes lines that are in memory: one list per process.
     pub fn of<'a>(files: impl IntoIterator<Item = &'a [Line]>) -> Self {
         let mut reading = Reading::default();
@@ -278,6 +292,11 @@ impl History {
             }
         }
         reading.finish()
+    }
+
+    /// Whether a job may end by itself before it starts.
+    pub(crate) fn may_expire(&self, t: &Try) -> bool {
+        t.expires || t.key.is_some_and(|(key, _)| self.expiring_keys.contains(&key))
     }
 
     /// The reservation with this number.

@@ -1,7 +1,8 @@
 //! Writes a history: one line per `write(2)` on a file opened for appending, so that what was written before a `kill -9`
-//! is there after it. Never buffers, never judges.
+//! is there after it. Never buffers, never judges. A simulation takes the events instead, and stamps them with its own time.
 
 use std::{
+    fmt,
     fs::{File, OpenOptions},
     io::{self, Write},
     path::Path,
@@ -14,10 +15,25 @@ use crate::event::{Answer, Line, Op, What};
 /// The history of one process; threads share it.
 #[derive(Debug)]
 pub struct Recorder {
-    file: File,
+    to: To,
     proc: String,
     /// The last call that was given a number.
     calls: AtomicU64,
+}
+
+/// Where events go.
+enum To {
+    File(File),
+    Taker(Box<dyn Fn(u64, What) + Send + Sync>),
+}
+
+impl fmt::Debug for To {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::File(_) => "File",
+            Self::Taker(_) => "Taker",
+        })
+    }
 }
 
 impl Recorder {
@@ -27,9 +43,22 @@ impl Recorder {
     /// When the file exists, or can't be written: two processes never share one.
     pub fn create(path: &Path, proc: impl Into<String>, slots: u64) -> io::Result<Self> {
         let file = OpenOptions::new().append(true).create_new(true).open(path)?;
-        let recorder = Self { file, proc: proc.into(), calls: AtomicU64::new(0) };
-        recorder.note(What::Open { proc: recorder.proc.clone(), pid: std::process::id(), slots });
-        Ok(recorder)
+        Ok(Self::begin(To::File(file), proc.into(), std::process::id(), slots))
+    }
+
+    /// Hands each event to `take` instead of writing it, with the number that ties an answer to its call.
+    pub fn simulated(
+        proc: impl Into<String>,
+        slots: u64,
+        take: impl Fn(u64, What) + Send + Sync + 'static,
+    ) -> Self {
+        Self::begin(To::Taker(Box::new(take)), proc.into(), 0, slots)
+    }
+
+    fn begin(to: To, proc: String, pid: u32, slots: u64) -> Self {
+        let recorder = Self { to, proc, calls: AtomicU64::new(0) };
+        recorder.note(What::Open { proc: recorder.proc.clone(), pid, slots });
+        recorder
     }
 
     /// The name in its `open` line.
@@ -66,10 +95,14 @@ impl Recorder {
     /// # Panics
     /// When the line can't be written: a history with holes proves nothing, and must not look like one without.
     fn write(&self, n: u64, what: What) {
+        let mut file = match &self.to {
+            To::File(file) => file,
+            To::Taker(take) => return take(n, what),
+        };
         let line = Line { m: monotonic_ns(), w: wall_ms(), n, what };
         let mut bytes = serde_json::to_vec(&line).expect("a line is plain data");
         bytes.push(b'\n');
-        (&self.file).write_all(&bytes).expect("the history must be writable");
+        file.write_all(&bytes).expect("the history must be writable");
     }
 }
 

@@ -189,6 +189,13 @@ pub mod trace {
     pub use crate::runtime::trace::{headers, inject, parent};
 }
 
+/// Simulated fleets, for `punctual-sim`. Not part of the interface.
+#[cfg(feature = "simulation")]
+#[doc(hidden)]
+pub mod simulation {
+    pub use crate::store::simulation::Simulation;
+}
+
 /// What the pages of docs/reference list. Not part of the interface.
 #[doc(hidden)]
 pub mod reference {

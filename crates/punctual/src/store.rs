@@ -23,6 +23,7 @@ pub mod redis;
 #[cfg(feature = "testing")]
 pub(crate) mod scratch;
 mod settings;
+pub(crate) mod simulation;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub(crate) mod toolkit;

@@ -10,7 +10,7 @@ use std::{
 };
 
 /// Where ambient time is read below the runtime, and why that does not make scheduling depend on it (S14).
-const AMBIENT_TIME: [(&str, &str); 10] = [
+const AMBIENT_TIME: [(&str, &str); 11] = [
     ("store/clock.rs", "it is the clock"),
     ("store/memory.rs", "a wait lasts in real time; what is due it asks the clock"),
     ("store/redis/doctor.rs", "it tells how fast the server answers"),
@@ -23,6 +23,7 @@ const AMBIENT_TIME: [(&str, &str); 10] = [
         "what is known of a shard grows old in real time; what is due it asks a clock",
     ),
     ("store/redis/sharded/reshard.rs", "a change of shards is gone on with for so long in real time"),
+    ("store/simulation.rs", "in a simulation, the runtime's clock is the system's"),
     ("store/sqlite/notify/wait.rs", "a wait lasts in real time; what is due it asks the clock"),
 ];
 
@@ -377,6 +378,28 @@ fn nothing_below_the_runtime_reads_ambient_time() {
         }
     }
     assert_eq!(used, AMBIENT_TIME.iter().map(|(path, _)| (*path).to_owned()).collect());
+}
+
+/// Files whose `select!` may choose by chance, since no simulation runs them: they have threads of their own, or drivers.
+const CHANCE: [&str; 4] =
+    ["runtime/worker/health.rs", "runtime/worker/signals.rs", "store/redis", "store/sqlite"];
+
+/// Simulated fleets repeat exactly only if no `select!` chooses by chance.
+#[test]
+fn no_select_chooses_by_chance_where_fleets_are_simulated() {
+    let mut seen = 0;
+    for (_, Source { path, text }) in layered() {
+        if CHANCE.iter().any(|file| path.starts_with(file)) {
+            continue;
+        }
+        let (code, _) = text.split_once("\n#[cfg(test)]\nmod tests").unwrap_or((&text, ""));
+        for (begin, _) in code.match_indices("select! {") {
+            let inside = code[begin + "select! {".len()..].trim_start();
+            assert!(inside.starts_with("biased;"), "{path}: {}", inside.lines().next().unwrap_or_default());
+            seen += 1;
+        }
+    }
+    assert!(10 < seen, "{seen}");
 }
 
 // ── size ──

@@ -210,7 +210,13 @@ impl Reading {
             // It may have replaced, or moved, the holder of its key.
             self.history.wild.extend([(span, Deed::Edit(sum)), (span, Deed::Move)]);
         }
-        let key = unique.map(|key| (self.name(key.name), key.scope));
+        let key = unique.map(|key| {
+            let name = self.name(key.name);
+            if key.replaces && expires {
+                self.history.expiring_keys.insert(name);
+            }
+            (name, key.scope)
+        });
         self.history.tries.push(Try {
             job,
             span,

@@ -68,7 +68,7 @@ pub(super) struct Hold {
 pub(super) fn hold(story: &Story<'_>, history: &History, referee: bool) -> Option<Hold> {
     let inserted = story.tries.iter().find(|t| matches!(t.fate, Fate::Inserted { .. }))?;
     let (key, scope) = inserted.key?;
-    if inserted.expires {
+    if history.may_expire(inserted) {
         return None;
     }
     let from = inserted.span.to;

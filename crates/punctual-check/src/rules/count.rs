@@ -22,7 +22,13 @@ pub(super) fn judge(story: &Story<'_>, history: &History, links: &[Link<'_>], ve
 /// D7.
 fn poison_is_bounded(story: &Story<'_>, history: &History, verdict: &mut Verdict) {
     let had_company = |run: &Run| run.row.company || history.company.contains(&(story.job, run.row.fence));
-    let is_over = |run: &&Run| POISON_LIMIT <= run.row.expired_leases && !story.runs.iter().any(had_company);
+    // A lease that nobody was told of but when it was reclaimed may have had company.
+    let is_known = |back: &Back| story.runs.iter().any(|run| run.row.fence == back.fence);
+    let may_have_had = |run: &Run| {
+        story.runs.iter().any(had_company)
+            || story.backs.iter().any(|back| back.fence < run.row.fence && !is_known(back))
+    };
+    let is_over = |run: &&Run| POISON_LIMIT <= run.row.expired_leases && !may_have_had(run);
     for run in story.runs.iter().filter(is_over) {
         verdict.broken("D7", Some(story.id), || {
             format!("ran after {} expired leases in a row", run.row.expired_leases)

@@ -69,12 +69,13 @@ const fn may_insert(t: &Try) -> bool {
     matches!(t.fate, Fate::Inserted { .. } | Fate::Unknown)
 }
 
-/// Whether somebody was told that the job is, or was, there. `Gone` is no such word beside a refusal: a repeated call
-/// answers so for a job that it did not insert.
+/// Whether somebody was told that the job is, or was, there. `Gone` is no such word beside a refusal, or beside a try of a job
+/// with a unique key that was not answered: a repeated call answers so for a job that it did not insert.
 fn is_acked(tries: &[Try]) -> bool {
     let any = |fate: fn(&Fate) -> bool| tries.iter().any(|t| fate(&t.fate));
+    let met_holder = tries.iter().any(|t| t.fate == Fate::Unknown && t.key.is_some());
     any(|fate| matches!(fate, Fate::Inserted { .. } | Fate::Twin))
-        || any(|fate| *fate == Fate::Gone) && !any(|fate| *fate == Fate::Refused)
+        || any(|fate| *fate == Fate::Gone) && !any(|fate| *fate == Fate::Refused) && !met_holder
 }
 
 /// D1.
@@ -88,7 +89,7 @@ fn no_loss(story: &Story<'_>, history: &History, acked: bool, may_be_gone: bool,
     let called_off =
         super::link::acted(story, history, 0, u64::MAX, |deed| matches!(deed, Deed::Cancel | Deed::Delete));
     let swept = story.tries.iter().any(|t| {
-        t.expires
+        history.may_expire(t)
             || history.purges.get(&t.queue).is_some_and(|spans| spans.iter().any(|s| t.span.from < s.to))
     });
     if !story.rest.is_empty() || settled || given_up || !story.taken.is_empty() || called_off || swept {

@@ -54,7 +54,7 @@ impl Limited {
                     self.runs.push(Running { limiter, job: story.job, most, span });
                 }
             }
-            if !inserted.expires {
+            if !history.may_expire(inserted) {
                 let to =
                     control::ended(story).fold(control::left_alone_until(story, history, inserted), u64::min);
                 self.lives.push(Life { limiter, enqueued: inserted.span, to });

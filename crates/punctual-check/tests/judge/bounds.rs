@@ -3,7 +3,10 @@
 use punctual::State;
 use punctual_check::{
     Options, Verdict, Word,
-    event::{Answer, CallId, Deed, Due, Ended, Hex, LeaseId, Op, Reservation, Reservations, Said, What},
+    event::{
+        Accepted, Answer, CallId, Deed, Due, Ended, Hex, Key, LeaseId, Op, Reservation, Reservations, Said,
+        What,
+    },
 };
 
 use super::hand::{File, LEASE_MS, SECOND, id, verdict, verdict_with};
@@ -387,4 +390,79 @@ fn a_clock_that_was_stepped_proves_nothing_about_elapsed_time() {
     let start_within = Some(std::time::Duration::from_secs(4));
     let told = verdict_with(&[&file], Options { start_within, ..Options::default() });
     assert_eq!(told.verdict, Word::Valid, "{told}");
+}
+
+/// Job 1 dies with its process three times, and runs again; of its third lease somebody was told, or nobody.
+fn fourth_run(third_is_known: bool) -> Verdict {
+    let mut file = File::new("all", 9);
+    file.enqueue(1.0, 1);
+    for (n, s) in [(1, 2.0), (2, 20.0), (3, 40.0), (4, 90.0)] {
+        let row = Reservation { attempt: n, expired_leases: n - 1, ..File::row(s, 1, u64::from(n)) };
+        if third_is_known || n != 3 {
+            file.begin_as(s, row, vec![]);
+        } else {
+            file.lost(s, Op::Reserve { call: CallId(Hex(8), 7) });
+        }
+        if n < 4 {
+            file.reclaim(s + 16.0, 1, u64::from(n), State::Waiting);
+        }
+    }
+    file.end(91.0, 1, 4);
+    file.dump(100.0, &[(1, State::Done)]);
+    verdict(&[&file])
+}
+
+#[test]
+fn a_lease_that_nobody_was_told_of_may_have_had_company() {
+    assert_eq!(fourth_run(false).count("D7"), 0, "{}", fourth_run(false));
+    // The third expired lease should have ended it, and it ran after that.
+    assert_eq!(fourth_run(true).count("D7"), 2, "{}", fourth_run(true));
+}
+
+/// An enqueue of job 1 is not answered, and its repetition says that the job was there and is gone.
+fn gone(unique: bool) -> Verdict {
+    let mut file = File::new("all", 9);
+    file.enqueue(1.0, 2);
+    let scope = punctual::job::Scope::UntilDone;
+    let key = unique.then(|| Key { name: "key".to_owned(), scope, replaces: false });
+    let mut job = File::wanted(1);
+    job.unique = key;
+    let op = || Op::Enqueue { call: CallId(Hex(1), 1), jobs: vec![job.clone()] };
+    file.lost(1.5, op());
+    file.call(1.6, op(), Answer::Enqueue(vec![Accepted::Gone(id(1))]));
+    file.begin(2.0, 2, 7);
+    file.end(3.0, 2, 7);
+    file.dump(20.0, &[(2, State::Done)]);
+    verdict(&[&file])
+}
+
+/// What met the holder of its key was not inserted, and its repetition cannot tell.
+#[test]
+fn a_repetition_that_finds_no_job_proves_a_loss_only_without_a_unique_key() {
+    breaks(&gone(false), "D1", true);
+    breaks(&gone(true), "D1", false);
+}
+
+/// Job 2 replaces the waiting job 1, which holds its key; then job 3 gets the key.
+fn replaced(expires: bool) -> Verdict {
+    let scope = punctual::job::Scope::UntilDone;
+    let with = |n: u64, expires: bool, answer: Accepted, file: &mut File| {
+        let unique = Some(Key { name: "key".to_owned(), scope, replaces: n == 2 });
+        let job = punctual_check::event::Wanted { unique, expires, ..File::wanted(n) };
+        let op = Op::Enqueue { call: CallId(Hex(1), n), jobs: vec![job] };
+        file.call(n as f64, op, Answer::Enqueue(vec![answer]));
+    };
+    let mut file = File::new("all", 9);
+    with(1, false, Accepted::Inserted { run_at: 1_000, id: None }, &mut file);
+    with(2, expires, Accepted::Replaced(id(1)), &mut file);
+    with(3, false, Accepted::Inserted { run_at: 3_000, id: None }, &mut file);
+    file.dump(20.0, &[(1, State::Cancelled), (3, State::Done)]);
+    verdict(&[&file])
+}
+
+/// What replaces a job can make it expire.
+#[test]
+fn a_holder_that_was_replaced_may_have_expired() {
+    assert_eq!(replaced(false).count("U1"), 1, "{}", replaced(false));
+    assert_eq!(replaced(true).count("U1"), 0, "{}", replaced(true));
 }

@@ -69,22 +69,27 @@ impl File {
     /// The same, with something else about it.
     pub(crate) fn enqueue_as(&mut self, s: f64, n: u64, due: f64, with: impl FnOnce(&mut Wanted)) {
         let run_at = m(due) / 1_000_000;
-        let mut job = Wanted {
-            id: id(n),
-            queue: "q".to_owned(),
-            sum: sum(n),
-            due: Due::At(run_at),
-            unique: None,
-            group: None,
-            concurrency: None,
-            expires: false,
-            expect: None,
-        };
+        let mut job = Wanted { due: Due::At(run_at), ..Self::wanted(n) };
         with(&mut job);
         // Its id is that of the answer.
         let answer = Accepted::Inserted { run_at, id: (job.id != id(n)).then(|| id(n)) };
         let op = Op::Enqueue { call: CallId(Hex(1), n), jobs: vec![job] };
         self.call(s, op, Answer::Enqueue(vec![answer]));
+    }
+
+    /// Job `n`, due at once.
+    pub(crate) fn wanted(n: u64) -> Wanted {
+        Wanted {
+            id: id(n),
+            queue: "q".to_owned(),
+            sum: sum(n),
+            due: Due::Now,
+            unique: None,
+            group: None,
+            concurrency: None,
+            expires: false,
+            expect: None,
+        }
     }
 
     pub(crate) fn enqueue(&mut self, s: f64, n: u64) {

@@ -37,11 +37,10 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    thread,
     time::Duration,
 };
 
-use tokio::{runtime::Handle, sync::oneshot};
+use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
 pub use crate::runtime::worker::handlers::UnknownKinds;
@@ -53,7 +52,7 @@ use self::{
     config::{Config, GRACE_MAX, Setup},
     dead_hook::{DeadHook, on_dead},
     queues::{Queues, check_slots},
-    supervisor::work,
+    supervisor::{Work, supervise},
 };
 #[cfg(feature = "cron")]
 use crate::core::{
@@ -437,23 +436,11 @@ impl<S: Send + Sync + 'static> Worker<S> {
             tracker: TaskTracker::new(),
         };
         let (tracker, grace) = (dead_hook.tracker.clone(), setup.config.grace);
-        let (answer, answered) = oneshot::channel();
-        let spawned = thread::Builder::new().name("punctual-worker".to_owned()).spawn({
-            let runtime = Handle::current();
-            let shutdown = shutdown.clone();
-            move || {
-                // The receiver may be gone.
-                let _ = answer.send(work(&setup, &liveness, runtime, dead_hook, &shutdown));
-            }
-        });
-        spawned.map_err(|e| {
-            Error::new(ErrorKind::Unavailable, "could not start the worker's thread").with_source(e)
-        })?;
-        let report = answered.await.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Closed, "the worker's thread ended without a report"))
-        });
+        let (runtime, shutdown_of_all) = (Handle::current(), shutdown.clone());
+        let report = supervise(Work { setup, liveness, runtime, dead_hook, shutdown: shutdown_of_all }).await;
         tracker.close();
         tokio::select! {
+            biased;
             () = tracker.wait() => {}
             () = shutdown.now.cancelled() => {}
             () = tokio::time::sleep(grace) => {}

@@ -7,6 +7,7 @@ use std::{
 
 use tokio::sync::watch;
 
+use super::simulation;
 use crate::core::time::Timestamp;
 
 /// The system's clock, or a clock that a test sets.
@@ -28,7 +29,8 @@ impl Clock {
     pub(crate) fn read(&self) -> (Timestamp, Duration) {
         match self {
             Self::System => {
-                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                let real = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                let since = simulation::since_epoch().unwrap_or_else(real);
                 let ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
                 (
                     Timestamp::saturating_from_ms(ms),

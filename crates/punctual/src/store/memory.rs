@@ -6,11 +6,12 @@
 
 use std::{
     fmt,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
-use tokio::{sync::watch, time::Instant};
+use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     core::{
@@ -49,7 +50,7 @@ struct Inner {
     model: Mutex<Model>,
     clock: Clock,
     /// Notified after every change.
-    notifier: watch::Sender<()>,
+    notifier: Notify,
 }
 
 impl MemoryStore {
@@ -59,7 +60,7 @@ impl MemoryStore {
             identity: Identity::of(fastrand::u64(..)),
             model: Mutex::default(),
             clock,
-            notifier: watch::Sender::new(()),
+            notifier: Notify::new(),
         }))
     }
 
@@ -77,21 +78,22 @@ impl MemoryStore {
             let mut model = self.model();
             change(&mut model, self.0.clock.now())
         };
-        self.0.notifier.send_replace(());
+        self.0.notifier.notify_waiters();
         changed
     }
 
     async fn wait_for_work(&self, queues: &[String], at_most: Duration) {
         let queues: Vec<&str> = queues.iter().map(String::as_str).collect();
         let deadline = Instant::now().checked_add(at_most);
-        let mut notifier = self.0.notifier.subscribe();
+        let mut changed = pin!(self.0.notifier.notified());
         let mut changes = match &self.0.clock {
             Clock::Manual(clock) => Some(ManualClock::changes(clock)),
             Clock::System => None,
         };
         loop {
-            // Both are marked as seen before the check, so that no later change is missed.
-            notifier.mark_unchanged();
+            // Both are listened to before the check, so that no later change is missed.
+            changed.set(self.0.notifier.notified());
+            changed.as_mut().enable();
             if let Some(changes) = &mut changes {
                 changes.mark_unchanged();
             }
@@ -104,9 +106,9 @@ impl MemoryStore {
             let woken = async {
                 match &mut changes {
                     Some(changes) => {
-                        tokio::select! { _ = notifier.changed() => (), _ = changes.changed() => () }
+                        tokio::select! { biased; () = changed.as_mut() => (), _ = changes.changed() => () }
                     }
-                    None => drop(notifier.changed().await),
+                    None => changed.as_mut().await,
                 }
             };
             let Some(until) = due.into_iter().chain(deadline).min() else {

@@ -235,6 +235,44 @@ async fn a_lost_lease_fires_the_token_and_the_run_changes_nothing() {
     assert_eq!((job.state, job.running.unwrap().worker.as_str()), (State::Running, "other"));
 }
 
+/// S8: what has lost its lease is extended no more, also while its run goes on.
+#[tokio::test]
+async fn a_lost_lease_is_not_extended_again() {
+    let mut rig = Rig::new();
+    rig.enqueue(1).await;
+    let (tell, mut told) = unbounded_channel();
+    let worker = rig.worker().slots(1).cancel_grace(Duration::from_mins(1));
+    let (stop, working) = start(worker.handle(move |_: Work, ctx: Ctx| {
+        let tell = tell.clone();
+        async move {
+            let _ = tell.send(None);
+            ctx.cancel_token().cancelled().await;
+            let _ = tell.send(ctx.stop_reason());
+            std::future::pending::<()>().await;
+        }
+    }));
+    told.recv().await.unwrap();
+    rig.clock.advance(Duration::from_secs(2));
+    let queues = vec![QueueRequest { queue: "default".into(), share: 1, at_most: 1 }];
+    let call = punctual::store::CallId { instance: 7, number: 1 };
+    let other = Reserve { call, worker: "other".into(), queues, n: 1, lease: None, company: false };
+    assert_eq!(rig.client.store().reserve(&other).await.unwrap().reclaimed.len(), 1);
+    assert_eq!(told.recv().await.unwrap(), Some(Stop::LeaseLost));
+    while rig.calls.try_recv().is_ok() {}
+    // It reclaims each half a second, since its slot is taken. A heartbeat would come each third of a second.
+    let (mut reclaims, mut beats) = (0, 0);
+    while reclaims < 4 {
+        match rig.calls.recv().await.unwrap() {
+            "reserve" => reclaims += 1,
+            "extend" => beats += 1,
+            _ => {}
+        }
+    }
+    assert_eq!(beats, 0);
+    stop.cancel();
+    working.abort();
+}
+
 /// S9: a worker reclaims the leases of others while all of its slots are taken, or those of a queue.
 #[tokio::test]
 async fn a_worker_reclaims_where_it_has_no_free_slot() {

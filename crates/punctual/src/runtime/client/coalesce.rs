@@ -81,13 +81,12 @@ impl Coalescer {
         let mut place = Place { coalescer: self, callers: VecDeque::new() };
         for jobs in cut(jobs) {
             let caller = Arc::<Caller>::default();
-            place.callers.push_back(Arc::clone(&caller));
-            self.crowd.join(&caller);
+            place.callers.push_back((self.crowd.join(&caller), Arc::clone(&caller)));
             lock(&self.line).join(Request { jobs, caller });
         }
-        while let Some(caller) = place.callers.front() {
+        while let Some((number, caller)) = place.callers.front() {
             answers.extend(self.answer(caller).await?);
-            self.crowd.leave(caller);
+            self.crowd.leave(*number);
             place.callers.pop_front();
         }
         Ok(answers)
@@ -137,7 +136,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A caller's place in the line. When it is dropped, what was not sent is removed.
 struct Place<'a> {
     coalescer: &'a Coalescer,
-    callers: VecDeque<Arc<Caller>>,
+    /// Each with its number in the crowd.
+    callers: VecDeque<(u64, Arc<Caller>)>,
 }
 
 impl Drop for Place<'_> {
@@ -145,7 +145,7 @@ impl Drop for Place<'_> {
         let Coalescer { line, crowd, .. } = self.coalescer;
         if !self.callers.is_empty() {
             lock(line).leave(&self.callers);
-            self.callers.iter().for_each(|caller| crowd.leave(caller));
+            self.callers.iter().for_each(|(number, _)| crowd.leave(*number));
         }
     }
 }
@@ -230,11 +230,11 @@ impl Line {
     }
 
     /// Removes what a caller has not sent. Sent jobs stay, because their fate is unknown.
-    fn leave(&mut self, callers: &VecDeque<Arc<Caller>>) {
+    fn leave(&mut self, callers: &VecDeque<(u64, Arc<Caller>)>) {
         for gathering in &mut self.gathering {
             let room = &mut gathering.room;
             gathering.requests.retain(|request| {
-                let stays = !callers.iter().any(|caller| Arc::ptr_eq(caller, &request.caller));
+                let stays = !callers.iter().any(|(_, caller)| Arc::ptr_eq(caller, &request.caller));
                 if !stays {
                     (room.jobs, room.bytes) = (room.jobs - request.jobs.len(), room.bytes - request.bytes());
                 }

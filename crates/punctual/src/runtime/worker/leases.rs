@@ -34,6 +34,7 @@ use crate::{
         limits::{BATCH_BYTES_MAX, BATCH_MAX, NOTES_BYTES_MAX},
     },
     runtime::{
+        SteadyMap,
         handler::{Call, Stop},
         repeat::Pauses,
     },
@@ -63,13 +64,15 @@ pub(crate) struct Active {
     pub(crate) deadline: Instant,
     /// Stops its task; `None` if it has none or the task has ended.
     pub(crate) task: Option<AbortHandle>,
+    /// Whether the store said that its lease is lost. What it does from then on changes nothing.
+    pub(crate) is_lost: bool,
 }
 
 impl Active {
     /// Returns whether its lease is kept. The lease of a run that cannot be stopped after its deadline is left to
     /// expire.
     fn is_held(&self, now: Instant) -> bool {
-        self.task.is_none() || now < self.deadline
+        !self.is_lost && (self.task.is_none() || now < self.deadline)
     }
 
     fn is_last_chance(&self) -> bool {
@@ -80,7 +83,7 @@ impl Active {
 /// All runs of a loop.
 #[derive(Default)]
 pub(crate) struct Runs {
-    active: RefCell<HashMap<Lease, Active>>,
+    active: RefCell<SteadyMap<Lease, Active>>,
     executing: Cell<usize>,
     /// How many of these are of each queue with slots of its own.
     executing_in: RefCell<HashMap<String, usize>>,
@@ -211,6 +214,7 @@ impl Runs {
             match self.beat_at.get() {
                 None => self.moved.notified().await,
                 Some(at) => tokio::select! {
+                    biased;
                     () = tokio::time::sleep_until(at) => return,
                     () = self.moved.notified() => {}
                 },
@@ -220,7 +224,7 @@ impl Runs {
 
     /// Sets the next heartbeat after a third of the shortest lease; returns which leases to extend in this one.
     ///
-    /// These are all leases, except those of runs that cannot be stopped after their deadline.
+    /// These are all leases, except lost ones and those of runs that cannot be stopped after their deadline.
     pub(crate) fn to_extend(&self, now: Instant) -> Vec<Heartbeat> {
         let active = self.active.borrow();
         self.beat_at.set(active.values().map(|run| run.lasts).min().map(|shortest| now + shortest / 3));
@@ -271,7 +275,12 @@ impl Runs {
             LeaseStatus::Lost => Stop::LeaseLost,
             LeaseStatus::CancelRequested => Stop::Cancelled,
         };
-        if let Some(run) = self.active.borrow_mut().get_mut(&lease)
+        let mut active = self.active.borrow_mut();
+        let mut run = active.get_mut(&lease);
+        if let Some(run) = &mut run {
+            run.is_lost |= stop == Stop::LeaseLost;
+        }
+        if let Some(run) = run
             && run.call.stop_reason().is_none()
             // It ended its own lease.
             && !(stop == Stop::LeaseLost && run.call.settled().is_some())

@@ -1,5 +1,6 @@
 //! A precise timer. The runtime's timer has a resolution of 1 ms and rounds up, so its sleeps end 1 to 2 ms late. A
-//! thread that sleeps in the kernel is woken within about 50 µs, on every system.
+//! thread that sleeps in the kernel is woken within about 50 µs, on every system. In a simulation, the runtime's timer is
+//! precise.
 
 use std::{
     io,
@@ -13,11 +14,16 @@ use std::{
 
 use tokio::sync::Notify;
 
+use crate::store::simulation;
+
 /// The last part of a sleep, which the thread times. It is longer than the runtime's timer is late.
 const LAST: Duration = Duration::from_millis(3);
 
-/// A timer for one sleep at a time.
-pub(crate) struct PreciseTimer {
+/// A timer for one sleep at a time. In a simulation, it has no thread.
+pub(crate) struct PreciseTimer(Option<Thread>);
+
+/// The thread that keeps the time.
+struct Thread {
     set: Sender<Instant>,
     notify: Arc<Notify>,
 }
@@ -28,16 +34,28 @@ impl PreciseTimer {
     /// # Errors
     /// The system's error if it cannot start a thread.
     pub(crate) fn new() -> io::Result<Self> {
+        if simulation::is_on() {
+            return Ok(Self(None));
+        }
         let ((set, times), notify) = (channel(), Arc::new(Notify::new()));
         thread::Builder::new().name("punctual-alarm".to_owned()).spawn({
             let notify = Arc::clone(&notify);
             move || keep_time(&times, &notify)
         })?;
-        Ok(Self { set, notify })
+        Ok(Self(Some(Thread { set, notify })))
     }
 
     /// Returns after `pause`, never earlier. Can be dropped before that, and called again.
     pub(crate) async fn after(&self, pause: Duration) {
+        match &self.0 {
+            Some(thread) => thread.after(pause).await,
+            None => tokio::time::sleep(pause).await,
+        }
+    }
+}
+
+impl Thread {
+    async fn after(&self, pause: Duration) {
         let end = Instant::now() + pause;
         if let Some(first) = pause.checked_sub(LAST) {
             tokio::time::sleep(first).await;

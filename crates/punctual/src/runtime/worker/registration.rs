@@ -111,6 +111,7 @@ impl<'a> Registration<'a> {
     pub(crate) async fn keep(&self, store: &dyn Store) {
         let Some(every) = self.setup.config.registers else { return };
         tokio::select! {
+            biased;
             never = self.keep_written(store, every) => match never {},
             () = self.over.cancelled() => {}
         }
@@ -153,6 +154,7 @@ impl<'a> Registration<'a> {
             }
             let is_told = self.info.borrow().state == WorkerState::Stopping;
             tokio::select! {
+                biased;
                 () = sleep(every.mul_f64(1.0 + fastrand::f64() / 10.0)) => {}
                 () = async { self.graceful.cancelled().await; sleep(STOPPING_AFTER).await }, if !is_told => {}
             }

@@ -79,10 +79,12 @@ impl Shutdown {
     pub(super) async fn stirred(&self, phase: Phase) {
         match phase {
             Phase::Working => tokio::select! {
+                biased;
                 () = self.graceful.cancelled() => {}
                 () = self.now.cancelled() => {}
             },
             Phase::Draining { until } => tokio::select! {
+                biased;
                 () = tokio::time::sleep_until(until) => {}
                 () = self.now.cancelled() => {}
             },
@@ -93,6 +95,7 @@ impl Shutdown {
     /// Waits until the worker must end, whatever the store does.
     pub(super) async fn out_of_time(&self, grace: Duration) {
         tokio::select! {
+            biased;
             () = self.now.cancelled() => {}
             () = async {
                 self.graceful.cancelled().await;

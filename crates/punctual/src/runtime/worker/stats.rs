@@ -14,7 +14,6 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::HashMap,
     time::Duration,
 };
 
@@ -26,7 +25,10 @@ use crate::{
         job::{JobRecord, State, cut_error},
         limits::{BOARD_ADD_MAX, NAME_BYTES_MAX},
     },
-    runtime::toolkit::stats::{GROUP_OF, MEMBERS_MAX, OTHERS, View},
+    runtime::{
+        SteadyMap,
+        toolkit::stats::{GROUP_OF, MEMBERS_MAX, OTHERS, View},
+    },
     store::{BoardAct, Store, Verdict},
 };
 
@@ -38,7 +40,7 @@ const NAMES_MAX: usize = 256;
 const LAST_FLUSH_MAX: Duration = Duration::from_secs(1);
 
 /// Runs by their names.
-type Sums = HashMap<String, i64>;
+type Sums = SteadyMap<String, i64>;
 
 /// The sums of a worker since its last flush. Used on one thread.
 #[derive(Default)]
@@ -84,10 +86,12 @@ impl Stats {
     pub(crate) async fn keep_flushed(&self, store: &dyn Store) {
         while !self.over.is_cancelled() {
             tokio::select! {
+                biased;
                 () = self.filled.notified() => self.flush(store).await,
                 () = self.over.cancelled() => {}
             }
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(REST) => {}
                 () = self.over.cancelled() => {}
             }

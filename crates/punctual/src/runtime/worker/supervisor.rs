@@ -1,8 +1,10 @@
-//! The thread of a worker: its loops, their heartbeats and its background work. Each is started again after a panic.
+//! The thread of a worker: its loops, their heartbeats and its background work. Each is started again after a panic. In a
+//! simulation, it is a task of the caller's thread.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, sync::Arc, thread, time::Duration};
 
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, sync::oneshot, task::spawn_local};
+use tokio_util::task::AbortOnDropHandle;
 
 #[cfg(feature = "cron")]
 use super::tick;
@@ -22,23 +24,54 @@ use super::{
 };
 use crate::{
     core::error::{Error, ErrorKind, Result},
-    store::{Store, WORKER_NOTIFICATION},
+    store::{Store, WORKER_NOTIFICATION, simulation},
 };
 
 /// How long the supervisor waits after a panic.
 const AFTER_PANIC: Duration = Duration::from_millis(100);
 
-/// Runs a worker until its shutdown: the loop of jobs, the loop of publications if there is one, and background work.
-pub(crate) fn work(
-    setup: &Setup,
-    liveness: &Liveness,
-    runtime: Handle,
-    dead_hook: DeadHook,
-    shutdown: &Shutdown,
-) -> Result<WorkReport> {
+/// What a worker is started with.
+pub(super) struct Work {
+    pub(super) setup: Setup,
+    pub(super) liveness: Arc<Liveness>,
+    /// The handlers' runtime.
+    pub(super) runtime: Handle,
+    pub(super) dead_hook: DeadHook,
+    pub(super) shutdown: Shutdown,
+}
+
+/// Runs a worker on a thread with its own runtime until its shutdown.
+pub(super) async fn supervise(work: Work) -> Result<WorkReport> {
+    if simulation::is_on() {
+        let task = AbortOnDropHandle::new(spawn_local(run_all(work)));
+        return task.await.unwrap_or_else(|e| {
+            Err(Error::new(ErrorKind::Closed, "the worker's task ended without a report").with_source(e))
+        });
+    }
+    let (answer, answered) = oneshot::channel();
+    let spawned = thread::Builder::new().name("punctual-worker".to_owned()).spawn(move || {
+        // The receiver may be gone.
+        let _ = answer.send(run_thread(work));
+    });
+    spawned.map_err(|e| {
+        Error::new(ErrorKind::Unavailable, "could not start the worker's thread").with_source(e)
+    })?;
+    answered
+        .await
+        .unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "the worker's thread ended without a report")))
+}
+
+/// The thread of a worker.
+fn run_thread(work: Work) -> Result<WorkReport> {
     let own = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| {
         Error::new(ErrorKind::Unavailable, "could not start the worker's runtime").with_source(e)
     })?;
+    own.block_on(run_all(work))
+}
+
+/// Runs a worker until its shutdown: the loop of jobs, the loop of publications if there is one, and background work.
+async fn run_all(Work { setup, liveness, runtime, dead_hook, shutdown }: Work) -> Result<WorkReport> {
+    let (setup, liveness, shutdown) = (&setup, &*liveness, &shutdown);
     let runs = Runs::counting(setup.queues.counted(), setup.config.cancel_grace);
     // Only the first loop's health is reported: the question is whether jobs run.
     let publications =
@@ -59,30 +92,30 @@ pub(crate) fn work(
     let beside = publications.as_ref().map(|(_, runs, _)| runs);
     let all_runs: Vec<&Runs> = [Some(&runs), beside].into_iter().flatten().collect();
     let store = &**setup.client.store();
-    let ended = own.block_on(async {
-        let working = async {
-            let ended = tokio::select! {
-                ended = both_loops(&mut jobs, publishing.as_mut()) => ended,
-                never = beat(store, &runs) => match never {},
-                never = beat_beside(store, beside) => match never {},
-                never = hear_cancels(store, &setup.config.name, &all_runs) => match never {},
-                never = keep_schedules(setup) => match never {},
-                never = restarted("upkeep", || upkeep::keep_swept(store)) => match never {},
-                () = shutdown.out_of_time(setup.config.grace) => {
-                    Err(Error::new(ErrorKind::Unavailable, "could not settle the last runs before the end")
-                        .with_hint("their leases expire, and the jobs run again"))
-                }
-            };
-            // Runs that are left have no heartbeat any more.
-            for runs in &all_runs {
-                runs.abort_all();
+    let working = async {
+        // What takes little comes first, so that a loop that always has work holds up nothing else.
+        let ended = tokio::select! {
+            biased;
+            never = beat(store, &runs) => match never {},
+            never = beat_beside(store, beside) => match never {},
+            never = hear_cancels(store, &setup.config.name, &all_runs) => match never {},
+            never = keep_schedules(setup) => match never {},
+            never = restarted("upkeep", || upkeep::keep_swept(store)) => match never {},
+            () = shutdown.out_of_time(setup.config.grace) => {
+                Err(Error::new(ErrorKind::Unavailable, "could not settle the last runs before the end")
+                    .with_hint("their leases expire, and the jobs run again"))
             }
-            stats.end();
-            registration.end();
-            ended
+            ended = both_loops(&mut jobs, publishing.as_mut()) => ended,
         };
-        tokio::join!(working, flush_stats(store, &stats), register(store, &registration)).0
-    });
+        // Runs that are left have no heartbeat any more.
+        for runs in &all_runs {
+            runs.abort_all();
+        }
+        stats.end();
+        registration.end();
+        ended
+    };
+    let (ended, (), ()) = tokio::join!(working, flush_stats(store, &stats), register(store, &registration));
     ended.map(|()| {
         let mut report = jobs.into_report();
         report.publications = publishing.map_or(0, |publishing| publishing.into_report().done);
@@ -153,6 +186,7 @@ async fn flush_stats(store: &dyn Store, stats: &Stats) {
         }
     };
     tokio::select! {
+        biased;
         () = flushing => {}
         () = stats.out_of_time() => {}
     }
@@ -166,6 +200,7 @@ async fn register(store: &dyn Store, registration: &Registration<'_>) {
         }
     };
     tokio::select! {
+        biased;
         () = keeping => {}
         () = registration.out_of_time() => {}
     }

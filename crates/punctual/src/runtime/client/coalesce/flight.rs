@@ -1,7 +1,7 @@
 //! A call in flight, and the callers that wait for it.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{Arc, Mutex},
     task::{Context, Poll, Wake, Waker},
 };
@@ -76,17 +76,29 @@ impl Flight {
     }
 }
 
-/// All waiting callers. All are woken when a call moves on, because it is unknown which of them are polled.
+/// All waiting callers, in the order in which they came. All are woken when a call moves on, because it is unknown which of
+/// them are polled.
 #[derive(Default)]
-pub(super) struct Crowd(Mutex<HashMap<usize, Arc<Caller>>>);
+pub(super) struct Crowd(Mutex<Members>);
+
+#[derive(Default)]
+struct Members {
+    callers: BTreeMap<u64, Arc<Caller>>,
+    next: u64,
+}
 
 impl Crowd {
-    pub(super) fn join(&self, caller: &Arc<Caller>) {
-        lock(&self.0).insert(Arc::as_ptr(caller).addr(), Arc::clone(caller));
+    /// Adds a caller; returns its number.
+    pub(super) fn join(&self, caller: &Arc<Caller>) -> u64 {
+        let mut members = lock(&self.0);
+        let number = members.next;
+        members.next += 1;
+        members.callers.insert(number, Arc::clone(caller));
+        number
     }
 
-    pub(super) fn leave(&self, caller: &Arc<Caller>) {
-        lock(&self.0).remove(&Arc::as_ptr(caller).addr());
+    pub(super) fn leave(&self, number: u64) {
+        lock(&self.0).callers.remove(&number);
     }
 }
 
@@ -97,7 +109,7 @@ impl Wake for Crowd {
 
     fn wake_by_ref(self: &Arc<Self>) {
         // Without the lock, because a woken caller may be about to leave.
-        let callers: Vec<Arc<Caller>> = lock(&self.0).values().cloned().collect();
+        let callers: Vec<Arc<Caller>> = lock(&self.0).callers.values().cloned().collect();
         for caller in callers {
             caller.wake();
         }

@@ -1,0 +1,254 @@
+//! Bugs that can be planted between a process and the store, to see that the simulation finds them.
+
+use std::{
+    collections::BTreeMap,
+    str::FromStr,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use punctual::{
+    JobId, NewJob, Result, State, When,
+    store::{
+        Acted, Action, Batch, CallId, Enqueued, Heartbeat, Lease, LeaseStatus, Reserve, Selector, Settled,
+        Settlement, Store, Target, Verdict,
+    },
+};
+
+use crate::fleet::Scene;
+
+macro_rules! bugs {
+    ($($(#[doc = $doc:literal])+ $bug:ident = $name:literal,)+) => {
+        /// What can be planted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Bug { $($(#[doc = $doc])+ $bug),+ }
+
+        impl Bug {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$bug),+];
+
+            /// Returns its name.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$bug => $name),+ }
+            }
+        }
+    };
+}
+
+bugs! {
+    /// One enqueue in ten is answered, and stores nothing.
+    EnqueueForgotten = "enqueue-forgotten",
+    /// One ack in ten is answered, and changes nothing.
+    AckForgotten = "ack-forgotten",
+    /// A settle with any lease ends the current one.
+    FenceIgnored = "fence-ignored",
+    /// Heartbeats are answered, and extend nothing.
+    HeartbeatForgotten = "heartbeat-forgotten",
+    /// No notification arrives.
+    NotificationsLost = "notifications-lost",
+    /// A repeated reserve is taken for a new one.
+    ReserveNotRepeated = "reserve-not-repeated",
+    /// A delayed job is due 50 ms early: the judge allows for clocks that are slewed by 0.1 %.
+    Early = "early-by-50-ms",
+    /// A retry is due at once.
+    RetryAtOnce = "retry-at-once",
+    /// A release counts as a failure.
+    ReleaseCounts = "release-counts",
+    /// Leases last half as long as they say.
+    LeaseHalved = "lease-halved",
+    /// A suspect is never to blame, so poison goes on.
+    PoisonNeverDies = "poison-never-dies",
+    /// Unique keys are not compared.
+    UniqueIgnored = "unique-ignored",
+    /// Concurrency keys are not compared.
+    ConcurrencyIgnored = "concurrency-ignored",
+    /// Groups have no limit.
+    GroupLimitIgnored = "group-limit-ignored",
+    /// A cancel is answered, and changes nothing.
+    CancelForgotten = "cancel-forgotten",
+    /// A cancel of a running job is never reported to its worker.
+    CancelNotReported = "cancel-not-reported",
+}
+
+impl FromStr for Bug {
+    type Err = String;
+
+    fn from_str(name: &str) -> std::result::Result<Self, String> {
+        let found = Self::ALL.iter().find(|bug| bug.name() == name);
+        found.copied().ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|bug| bug.name()).collect();
+            format!("there is no bug {name:?}; there are {}", names.join(", "))
+        })
+    }
+}
+
+/// What one process passes on to the store, with the bug of the run.
+pub(crate) struct Planted {
+    bug: Option<Bug>,
+    /// Draws what befalls a call.
+    calls: AtomicU64,
+    salt: u64,
+    /// The newest fence of each job that any process reserved.
+    fences: Arc<Mutex<BTreeMap<JobId, u64>>>,
+}
+
+impl Planted {
+    pub(crate) fn new(scene: &Scene, salt: u64) -> Self {
+        Self { bug: scene.bug, calls: AtomicU64::new(0), salt, fences: Arc::clone(&scene.fences) }
+    }
+
+    /// Whether a call in ten is this one.
+    fn is_one_in_ten(&self) -> bool {
+        let number = self.calls.fetch_add(1, Ordering::Relaxed);
+        (number.wrapping_mul(7) + self.salt) % 10 == 3
+    }
+
+    fn is(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    pub(crate) fn is_deaf(&self) -> bool {
+        self.is(Bug::NotificationsLost)
+    }
+
+    pub(crate) async fn enqueue(
+        &self,
+        store: &dyn Store,
+        call: CallId,
+        jobs: &[NewJob],
+    ) -> Result<Vec<Enqueued>> {
+        let mut jobs = jobs.to_vec();
+        if self.is(Bug::EnqueueForgotten) && self.is_one_in_ten() {
+            let now = store.now().await?;
+            let inserted = |job: &NewJob| Enqueued::Inserted { id: job.id, run_at: job.run_at.resolve(now) };
+            return Ok(jobs.iter().map(inserted).collect());
+        }
+        for job in &mut jobs {
+            match (self.bug, &mut job.run_at) {
+                (Some(Bug::Early), When::In(delay)) => {
+                    *delay = delay.saturating_sub(Duration::from_millis(50));
+                }
+                (Some(Bug::UniqueIgnored), _) => job.unique = None,
+                (Some(Bug::ConcurrencyIgnored), _) => job.concurrency = None,
+                _ => {}
+            }
+        }
+        store.enqueue(call, &jobs).await
+    }
+
+    pub(crate) async fn reserve(&self, store: &dyn Store, request: &Reserve) -> Result<Batch> {
+        if self.bug.is_none() {
+            return store.reserve(request).await;
+        }
+        let altered = self.altered(request);
+        Ok(self.told(store.reserve(&altered).await?))
+    }
+
+    fn altered(&self, request: &Reserve) -> Reserve {
+        let mut request = request.clone();
+        match self.bug {
+            Some(Bug::ReserveNotRepeated) => {
+                request.call.number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+            }
+            Some(Bug::PoisonNeverDies) => request.company = true,
+            Some(Bug::LeaseHalved) => {
+                request.lease = request.lease.map(|lease| (lease / 2).max(Duration::from_secs(1)));
+            }
+            _ => {}
+        }
+        request
+    }
+
+    /// Notes what was reserved, and answers.
+    fn told(&self, mut batch: Batch) -> Batch {
+        let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
+        for reserved in &mut batch.jobs {
+            fences.insert(reserved.lease.job, reserved.lease.fence);
+            if self.is(Bug::LeaseHalved) {
+                reserved.until = reserved.until.after(reserved.lasts);
+                reserved.lasts *= 2;
+            }
+        }
+        batch
+    }
+
+    pub(crate) async fn extend(&self, store: &dyn Store, beats: &[Heartbeat]) -> Result<Vec<LeaseStatus>> {
+        if self.is(Bug::HeartbeatForgotten) {
+            return Ok(vec![LeaseStatus::Held; beats.len()]);
+        }
+        let mut answers = store.extend(beats).await?;
+        if self.is(Bug::CancelNotReported) {
+            for answer in answers.iter_mut().filter(|answer| **answer == LeaseStatus::CancelRequested) {
+                *answer = LeaseStatus::Held;
+            }
+        }
+        Ok(answers)
+    }
+
+    pub(crate) async fn settle(
+        &self,
+        store: &dyn Store,
+        batch: &[Settlement],
+        then: Option<&Reserve>,
+    ) -> Result<(Vec<Settled>, Option<Batch>)> {
+        if self.bug.is_none() {
+            return store.settle(batch, then).await;
+        }
+        let then = then.map(|request| self.altered(request));
+        let is_ack = |settlement: &Settlement| matches!(settlement.verdict, Verdict::Ack);
+        if self.is(Bug::AckForgotten) && batch.iter().all(is_ack) && self.is_one_in_ten() {
+            let (_, batch_then) = store.settle(&[], then.as_ref()).await?;
+            let settled = vec![Settled::Settled(State::Done, None); batch.len()];
+            return Ok((settled, batch_then.map(|batch| self.told(batch))));
+        }
+        let mut batch = batch.to_vec();
+        for settlement in &mut batch {
+            self.alter(settlement);
+        }
+        let (settled, reserved) = store.settle(&batch, then.as_ref()).await?;
+        Ok((settled, reserved.map(|batch| self.told(batch))))
+    }
+
+    fn alter(&self, Settlement { lease, verdict }: &mut Settlement) {
+        match (self.bug, &mut *verdict) {
+            (Some(Bug::FenceIgnored), _) => {
+                let fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
+                let fence = fences.get(&lease.job).copied().unwrap_or(lease.fence);
+                *lease = Lease { fence, ..*lease };
+            }
+            (Some(Bug::RetryAtOnce), Verdict::Retry { at, .. }) => *at = When::Now,
+            (Some(Bug::ReleaseCounts), Verdict::Release) => {
+                *verdict = Verdict::Retry { at: When::Now, error: "released".to_owned() };
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) async fn act(
+        &self,
+        store: &dyn Store,
+        targets: &[Target],
+        action: &Action,
+    ) -> Result<Vec<Acted>> {
+        if self.is(Bug::CancelForgotten) && matches!(action, Action::Cancel { .. }) {
+            let mut answers = Vec::new();
+            for target in targets {
+                let job = match &target.selector {
+                    Selector::Id(id) => store.get(*id).await?,
+                    Selector::Key(key) => store.holder(key).await?,
+                };
+                answers.push(match job {
+                    Some(job) if job.state == State::Waiting => Acted::Done(job.id, State::Cancelled),
+                    Some(job) if job.state == State::Running => Acted::Requested(job.id),
+                    Some(job) => Acted::WrongState(job.id, job.state),
+                    None => Acted::NotFound,
+                });
+            }
+            return Ok(answers);
+        }
+        store.act(targets, action).await
+    }
+}

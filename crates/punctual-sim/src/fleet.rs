@@ -1,0 +1,460 @@
+//! One run: the fleet of a plan, its harm, its healing, and what the judge says.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use fastrand::Rng;
+use punctual::{
+    Backoff, JobId, JobOptions, NewJob, OnConflict, Payload, Priority, Timestamp, Unique, When,
+    job::{Concurrency, IdMaker},
+    simulation::Simulation,
+    store::{Action, GroupLimits, QueueOp, QueueSettings, Store, Target, clock::Clock, memory::MemoryStore},
+};
+use punctual_check::{History, Options, RecordingStore, TAG_DONE_OR_CRASHES, Verdict, event::What, judge};
+use tokio::{
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    task::{JoinHandle, LocalSet, spawn_local},
+    time::{Instant, sleep, sleep_until, timeout},
+};
+
+use crate::{
+    bug::Bug,
+    log::{Entry, Log, START_MS, hash},
+    plan::{ActPlan, Behaviour, ConflictPlan, DeedPlan, JobPlan, LEASE_MS_MAX, Plan, ScopePlan},
+    process::{Life, Process, Running, recorder},
+};
+
+/// The queue of all jobs, and their kind.
+pub(crate) const QUEUE: &str = "work";
+const KIND: &str = "job";
+/// After the longest lease, how much later a due job may start, or a lapsed lease be reclaimed (D8).
+const START_WITHIN: Duration = Duration::from_millis(LEASE_MS_MAX + 2_000);
+/// How long notifications that were lost may have kept a worker waiting after the harm.
+const DEAF_AFTER_HARM: Duration = Duration::from_secs(3);
+/// How long clients may take after the harm: they repeat calls for half a minute.
+const CLIENTS_MAX: Duration = Duration::from_mins(1);
+/// How long the fleet may take after the harm until all jobs have ended.
+const HEAL_MAX: Duration = Duration::from_mins(10);
+/// The pause between two looks at how many jobs are left.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How long a worker may take to end, beside its grace period.
+const END_MAX: Duration = Duration::from_secs(30);
+
+/// What all processes of a run share.
+pub(crate) struct Scene {
+    pub(crate) plan: Plan,
+    pub(crate) bug: Option<Bug>,
+    pub(crate) memory: MemoryStore,
+    pub(crate) log: Log,
+    /// The newest fence of each job, for a planted bug.
+    pub(crate) fences: Arc<Mutex<BTreeMap<JobId, u64>>>,
+    is_chaos: AtomicBool,
+    /// How many calls met a fault.
+    harm: AtomicU64,
+    /// The ids of jobs that a client has begun to enqueue.
+    ids: Mutex<BTreeMap<u32, JobId>>,
+    /// Names of processes that a job kills.
+    poisoned: UnboundedSender<String>,
+}
+
+impl Scene {
+    /// Whether calls fail and processes end.
+    pub(crate) fn is_chaos(&self) -> bool {
+        self.is_chaos.load(Ordering::Relaxed)
+    }
+
+    /// Counts a fault.
+    pub(crate) fn harm(&self) {
+        self.harm.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Kills a process from within; returns `false` in the second phase, in which nothing is killed.
+    pub(crate) fn poison(&self, process: &str) -> bool {
+        self.is_chaos() && self.poisoned.send(process.to_owned()).is_ok()
+    }
+
+    fn put_id(&self, n: u32, id: JobId) {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner).insert(n, id);
+    }
+
+    fn id(&self, n: u32) -> Option<JobId> {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner).get(&n).copied()
+    }
+}
+
+/// What a run did, and what was wrong with it.
+#[derive(Debug)]
+pub struct Run {
+    /// All events, in order.
+    pub entries: Vec<Entry>,
+    /// Names of jobs, by their ids.
+    pub names: BTreeMap<JobId, u32>,
+    /// The judgement of its history.
+    pub verdict: Verdict,
+    /// What was wrong beside it: a rule in one word, and a sentence.
+    pub troubles: Vec<(&'static str, String)>,
+    /// Runs of jobs that a handler began.
+    pub lives: u64,
+    /// How long it took on the clock of the simulation.
+    pub simulated: Duration,
+}
+
+impl Run {
+    /// Returns the rule that was broken first; `None` if all hold.
+    pub fn broken(&self) -> Option<&'static str> {
+        let judged = self.verdict.rules.keys().next().copied();
+        judged.or_else(|| self.troubles.first().map(|(rule, _)| *rule))
+    }
+
+    /// Returns the fingerprint of its events.
+    pub fn hash(&self) -> u64 {
+        hash(&self.entries)
+    }
+}
+
+/// Runs a plan, with a bug if one is to be found.
+///
+/// # Panics
+/// If the system gives no runtime.
+pub fn run(plan: &Plan, bug: Option<Bug>) -> Run {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime without I/O needs nothing of the system");
+    LocalSet::new().block_on(&runtime, drive(plan.clone(), bug))
+}
+
+async fn drive(plan: Plan, bug: Option<Bug>) -> Run {
+    let start = Timestamp::from_ms(START_MS).expect("the start is a valid time");
+    let _simulation = Simulation::begin(start, plan.seed);
+    let begin = Instant::now();
+    let (poisoned, poison) = unbounded_channel();
+    let scene = Arc::new(Scene {
+        plan,
+        bug,
+        memory: MemoryStore::new(Clock::System),
+        log: Log::new(),
+        fences: Arc::default(),
+        is_chaos: AtomicBool::new(true),
+        harm: AtomicU64::new(0),
+        ids: Mutex::default(),
+        poisoned,
+    });
+    let mut fleet = Fleet::begin(&scene, poison);
+    fleet.limit_groups().await;
+    let mut clients = clients(&scene);
+    fleet.chaos(begin).await;
+    let mut troubles = fleet.heal(&mut clients).await;
+    troubles.extend(fleet.end().await);
+    fleet.dump().await;
+    drop(fleet);
+
+    let simulated = begin.elapsed();
+    let (entries, processes) = scene.log.take();
+    let lives = entries.iter().filter(|entry| matches!(entry.line.what, What::Start { .. })).count() as u64;
+    let mut files = vec![Vec::new(); processes];
+    for Entry { process, line } in &entries {
+        files[*process].push(line.clone());
+    }
+    let start_within = (!scene.plan.has_limits()).then_some(START_WITHIN);
+    let verdict = judge(&History::from_lines(files), Options { start_within, ..Options::default() });
+    let names =
+        scene.ids.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(n, id)| (*id, *n)).collect();
+    Run { entries, names, verdict, troubles, lives, simulated }
+}
+
+/// The processes of workers, and who harms them.
+struct Fleet {
+    scene: Arc<Scene>,
+    nemesis: Arc<punctual_check::Recorder>,
+    poison: UnboundedReceiver<String>,
+    /// One place for each worker of the plan.
+    places: Vec<Place>,
+    /// Those that were asked to end and have been replaced, or will be.
+    stopping: Vec<Running>,
+}
+
+/// A worker of the plan.
+struct Place {
+    running: Option<Running>,
+    /// How often it was started.
+    times: u32,
+    /// When it is started again.
+    start_at: Option<Instant>,
+}
+
+impl Fleet {
+    fn begin(scene: &Arc<Scene>, poison: UnboundedReceiver<String>) -> Self {
+        let nemesis = Arc::new(recorder(scene, "nemesis".to_owned(), 0, Life::default()));
+        let mut fleet =
+            Self { scene: Arc::clone(scene), nemesis, poison, places: Vec::new(), stopping: Vec::new() };
+        fleet.places.extend(scene.plan.workers.iter().map(|_| Place {
+            running: None,
+            times: 0,
+            start_at: Some(Instant::now()),
+        }));
+        fleet.start_due();
+        fleet
+    }
+
+    /// Limits the jobs of each group.
+    async fn limit_groups(&self) {
+        let Some(limit) = self.scene.plan.group_limit else { return };
+        self.nemesis.note(What::GroupLimit { queue: QUEUE.to_owned(), running: limit });
+        if self.scene.bug != Some(Bug::GroupLimitIgnored) {
+            let group = GroupLimits { concurrency: Some(limit), ..GroupLimits::default() };
+            let settings = QueueSettings { group, ..QueueSettings::default() };
+            let set = self.scene.memory.queue(QUEUE, &QueueOp::Set(Box::new(settings))).await;
+            set.expect("the settings are valid");
+        }
+    }
+
+    /// Starts the workers whose time has come.
+    fn start_due(&mut self) {
+        for (worker, place) in self.places.iter_mut().enumerate() {
+            if place.start_at.is_some_and(|at| at <= Instant::now()) {
+                place.times += 1;
+                place.start_at = None;
+                place.running = Some(Running::start(&self.scene, worker, place.times));
+            }
+        }
+    }
+
+    /// Does harm until the end of the first phase.
+    async fn chaos(&mut self, begin: Instant) {
+        let at = |ms: u64| begin + Duration::from_millis(ms);
+        let plan = self.scene.plan.clone();
+        let mut ends = plan.ends.iter().filter(|end| end.worker < plan.workers.len()).peekable();
+        let over = at(plan.chaos_ms);
+        loop {
+            let now = Instant::now();
+            self.start_due();
+            while let Some(end) = ends.next_if(|end| at(end.at_ms) <= now) {
+                let back = Duration::from_millis(end.down_ms);
+                if end.crashes { self.crash(end.worker, back) } else { self.stop(end.worker, back) }
+            }
+            if over <= now {
+                return;
+            }
+            let starts = self.places.iter().filter_map(|place| place.start_at);
+            let next = starts.chain(ends.peek().map(|end| at(end.at_ms))).fold(over, Instant::min);
+            tokio::select! {
+                biased;
+                Some(name) = self.poison.recv() => self.poisoned(&name),
+                () = sleep_until(next) => {}
+            }
+        }
+    }
+
+    fn kill(&self, running: Running) {
+        let proc = running.name.clone();
+        running.crash();
+        self.nemesis.note(What::Killed { proc });
+    }
+
+    fn crash(&mut self, worker: usize, down: Duration) {
+        let place = &mut self.places[worker];
+        if let Some(running) = place.running.take() {
+            place.start_at = Some(Instant::now() + down);
+            self.kill(running);
+        }
+    }
+
+    fn stop(&mut self, worker: usize, down: Duration) {
+        let place = &mut self.places[worker];
+        if let Some(running) = place.running.take() {
+            place.start_at = Some(Instant::now() + down);
+            running.stop();
+            self.stopping.push(running);
+        }
+    }
+
+    /// A job has killed this process.
+    fn poisoned(&mut self, name: &str) {
+        let mut random = Rng::with_seed(self.scene.plan.seed ^ name.bytes().map(u64::from).sum::<u64>());
+        if let Some(at) = self.stopping.iter().position(|running| running.name == name) {
+            let running = self.stopping.remove(at);
+            self.kill(running);
+        }
+        let is_it = |place: &Place| place.running.as_ref().is_some_and(|running| running.name == name);
+        if let Some(worker) = self.places.iter().position(is_it) {
+            self.crash(worker, Duration::from_millis(random.u64(0..=2_000)));
+        }
+    }
+
+    /// Ends all harm, and waits until all jobs have ended. Returns what went wrong.
+    async fn heal(&mut self, clients: &mut Vec<JoinHandle<()>>) -> Vec<(&'static str, String)> {
+        self.scene.is_chaos.store(false, Ordering::Relaxed);
+        while let Ok(name) = self.poison.try_recv() {
+            self.poisoned(&name);
+        }
+        for place in &mut self.places {
+            place.start_at = place.start_at.map(|_| Instant::now());
+        }
+        self.start_due();
+        // What was sent before may still be on its way.
+        let faults = &self.scene.plan.faults;
+        let way = Duration::from_millis(faults.slow_ms.max(faults.latency_ms));
+        sleep(2 * way + DEAF_AFTER_HARM).await;
+        let times = self.scene.harm.load(Ordering::Relaxed);
+        if 0 < times {
+            self.nemesis.note(What::Harmed { since: 0, times });
+        }
+        self.nemesis.note(What::Healed);
+
+        let mut troubles = Vec::new();
+        for client in clients.drain(..) {
+            if !matches!(timeout(CLIENTS_MAX, client).await, Ok(Ok(()))) {
+                troubles.push(("client", "a client did not end after the harm".to_owned()));
+            }
+        }
+        let until = Instant::now() + HEAL_MAX;
+        while Instant::now() < until {
+            let counts = self.scene.memory.count(None).await.expect("the store in memory always counts");
+            if counts.waiting + counts.running == 0 {
+                break;
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        troubles
+    }
+
+    /// Asks all workers to end. Returns what went wrong.
+    async fn end(&mut self) -> Vec<(&'static str, String)> {
+        let mut troubles = Vec::new();
+        let running = self.places.iter_mut().filter_map(|place| place.running.take());
+        let stopping = self.stopping.drain(..).map(|running| (running, true));
+        for (running, was_harmed) in stopping.chain(running.map(|running| (running, false))) {
+            running.stop();
+            if let Err(trouble) = running.ended(END_MAX, was_harmed).await {
+                troubles.push(("end", trouble));
+            }
+        }
+        troubles
+    }
+
+    async fn dump(&self) {
+        let store = RecordingStore::new(Arc::new(self.scene.memory.clone()), Arc::clone(&self.nemesis));
+        store.dump().await.expect("the store in memory can be read");
+    }
+}
+
+// ── clients ──
+
+/// Starts the clients.
+fn clients(scene: &Arc<Scene>) -> Vec<JoinHandle<()>> {
+    (0..scene.plan.clients.len()).map(|client| spawn_local(client_of(Arc::clone(scene), client))).collect()
+}
+
+/// What a client does next.
+enum Deed<'a> {
+    Enqueue(&'a JobPlan),
+    Act(&'a ActPlan),
+}
+
+async fn client_of(scene: Arc<Scene>, number: usize) {
+    let begin = Instant::now();
+    let process = Process::begin(&scene, format!("c{number}"), 0);
+    let (mut ids, skew) = (IdMaker::default(), scene.plan.clients[number]);
+    let jobs =
+        scene.plan.jobs.iter().filter(|job| job.client == number).map(|job| (job.at_ms, Deed::Enqueue(job)));
+    let acts =
+        scene.plan.acts.iter().filter(|act| act.client == number).map(|act| (act.at_ms, Deed::Act(act)));
+    let mut deeds: Vec<(u64, Deed<'_>)> = jobs.chain(acts).collect();
+    deeds.sort_by_key(|(at_ms, _)| *at_ms);
+    let mut calls: Vec<JoinHandle<()>> = Vec::new();
+    for (at_ms, deed) in deeds {
+        sleep_until(begin + Duration::from_millis(at_ms)).await;
+        let client = process.client.clone();
+        match deed {
+            Deed::Enqueue(job) => {
+                let now_ms = (START_MS + at_ms).saturating_add_signed(skew);
+                let id = ids.make(now_ms, 0, fastrand::u64(..));
+                scene.put_id(job.n, id);
+                let (new, leaves) = (new_job(&scene.plan, job, id), job.leaves_ms.map(Duration::from_millis));
+                calls.push(spawn_local(async move {
+                    let call = client.push(vec![new]);
+                    // What it answers is in the history.
+                    match leaves {
+                        Some(leaves) => drop(timeout(leaves, call).await),
+                        None => drop(call.await),
+                    }
+                }));
+            }
+            Deed::Act(act) => {
+                let Some(id) = scene.id(act.job) else { continue };
+                let action = action(act.deed);
+                calls.push(spawn_local(async move {
+                    drop(client.store().act(&[Target::from(id)], &action).await);
+                }));
+            }
+        }
+    }
+    for call in calls {
+        // A call that panicked is seen by the judge: its jobs are not where they should be.
+        let _ = call.await;
+    }
+}
+
+fn action(deed: DeedPlan) -> Action {
+    match deed {
+        DeedPlan::Cancel => Action::Cancel { reason: None },
+        DeedPlan::RescheduleMs(ms) => Action::Reschedule(When::In(Duration::from_millis(ms))),
+        DeedPlan::RunNow => Action::RunNow,
+        DeedPlan::Retry => Action::Retry,
+        DeedPlan::Delete => Action::Delete,
+    }
+}
+
+fn new_job(plan: &Plan, job: &JobPlan, id: JobId) -> NewJob {
+    let mut new = NewJob::new(id, KIND, QUEUE, Payload::json(job.n.to_string()));
+    if 0 < job.delay_ms {
+        new.run_at = When::In(Duration::from_millis(job.delay_ms));
+    }
+    new.options = JobOptions {
+        max_attempts: Some(job.max_attempts),
+        timeout: Some(Duration::from_millis(job.timeout_ms)),
+        backoff: Some(
+            Backoff::exponential(Duration::from_millis(job.backoff_ms)).max(Duration::from_secs(5)),
+        ),
+        priority: Some(Priority::ALL[usize::from(job.priority % 3)]),
+        ..JobOptions::default()
+    };
+    new.group = job.group.map(|group| format!("g{group}"));
+    new.concurrency = job.concurrency.map(|(key, limit)| Concurrency { key: format!("k{key}"), limit });
+    new.unique = job.unique.map(|unique| {
+        let key = Unique::key(format!("u{}", unique.key));
+        let key = match unique.scope {
+            ScopePlan::UntilDone => key.until_done(),
+            ScopePlan::UntilStart => key.until_start(),
+            ScopePlan::WindowMs(ms) => key.window(Duration::from_millis(ms)),
+        };
+        key.on_conflict(match unique.conflict {
+            ConflictPlan::Keep => OnConflict::Keep,
+            ConflictPlan::Replace => OnConflict::Replace,
+            ConflictPlan::Reschedule => OnConflict::Reschedule,
+        })
+    });
+    new.expires_at = job.expires_ms.map(|ms| When::In(Duration::from_millis(job.delay_ms + ms)));
+    if must_be_done(plan, job) {
+        new.tags.push(TAG_DONE_OR_CRASHES.to_owned());
+    }
+    new
+}
+
+/// Whether nothing but crashes in a row can keep a job from being done.
+fn must_be_done(plan: &Plan, job: &JobPlan) -> bool {
+    matches!(job.handler, Behaviour::Quick | Behaviour::Slow(_))
+        && job.max_attempts == 20
+        && job.timeout_ms == 300_000
+        && job.unique.is_none()
+        && job.expires_ms.is_none()
+        && plan.acts.iter().all(|act| act.job != job.n)
+}
