@@ -18,6 +18,8 @@
 //! Besides the rows it keeps the holders of unique keys, the last call of each instance, the last fence, the time of
 //! the last call, documents, and the state of tools.
 
+#[cfg(feature = "testing")]
+mod future;
 mod state;
 mod toolkit;
 mod verbs;

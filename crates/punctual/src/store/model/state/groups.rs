@@ -6,6 +6,8 @@
 //! their tag does not grow.
 
 use std::collections::{BTreeMap, BTreeSet};
+#[cfg(feature = "testing")]
+use std::hash::{Hash, Hasher};
 
 use crate::{
     core::{
@@ -258,6 +260,29 @@ impl Model {
             let behind = if order == Order::Lifo { behind.reverse() } else { behind };
             a.priority.cmp(&b.priority).then(behind)
         })
+    }
+}
+
+#[cfg(feature = "testing")]
+impl ActiveGroups {
+    /// Returns the pauses of groups: each says since when a job of its group can start, also after its end.
+    pub(crate) fn pauses(&self) -> impl Iterator<Item = Timestamp> {
+        self.groups.values().filter_map(|group| group.limiter.pause())
+    }
+
+    /// Hashes what decides later services. Tags count by their distance from the queue's time.
+    pub(crate) fn hash_future(
+        &self,
+        code: impl Fn(Timestamp) -> i64,
+        code_if_ahead: impl Fn(Timestamp) -> Option<i64>,
+        hasher: &mut impl Hasher,
+    ) {
+        let tag = |tag: Option<u64>| tag.map(|tag| tag.wrapping_sub(self.time));
+        (tag(self.ungrouped), self.seen.and_then(&code_if_ahead)).hash(hasher);
+        for (id, group) in &self.groups {
+            (id, tag(group.tag), group.limiter.pause().map(&code)).hash(hasher);
+            group.limiter.hash_future("", &code_if_ahead, hasher);
+        }
     }
 }
 

@@ -64,6 +64,27 @@ impl Limiter {
     }
 }
 
+#[cfg(feature = "testing")]
+impl Limiter {
+    /// Returns the end of the last pause, which may have passed.
+    pub(crate) fn pause(self) -> Option<Timestamp> {
+        self.closed_until
+    }
+
+    /// Hashes what decides later starts.
+    pub(crate) fn hash_future(
+        self,
+        name: &str,
+        code_if_ahead: impl Fn(Timestamp) -> Option<i64>,
+        hasher: &mut impl std::hash::Hasher,
+    ) {
+        use std::hash::Hash;
+        let tat =
+            self.tat.and_then(|tat| Some((code_if_ahead(Timestamp::saturating_from_ms(tat.ms))?, tat.part)));
+        (name, self.closed_until.and_then(&code_if_ahead), tat).hash(hasher);
+    }
+}
+
 impl Model {
     /// Returns when the next job of a queue can start; `None` if a running job must end first.
     pub(crate) fn opens(&self, queue: &str, now: Timestamp) -> Option<Timestamp> {
