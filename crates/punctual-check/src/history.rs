@@ -282,16 +282,9 @@ impl History {
         reading.finish()
     }
 
-    /// Takes lines that are in memory: one list per process.
+    /// Copies lines that are in memory: one list per process.
     pub fn of<'a>(files: impl IntoIterator<Item = &'a [Line]>) -> Self {
-        let mut reading = Reading::default();
-        for file in files {
-            reading.begin();
-            for line in file {
-                reading.line(line.clone());
-            }
-        }
-        reading.finish()
+        Self::from_lines(files.into_iter().map(<[Line]>::to_vec))
     }
 
     /// Whether a job may end by itself before it starts.
