@@ -11,6 +11,8 @@ const JOBS_MAX: u32 = 60;
 const CHAOS_MS: std::ops::RangeInclusive<u64> = 3_000..=40_000;
 /// The longest lease of a drawn plan, in milliseconds.
 pub(crate) const LEASE_MS_MAX: u64 = 5_000;
+/// The longest grace period of a cancel.
+pub(crate) const CANCEL_GRACE_MS_MAX: u64 = 3_000;
 
 /// What happens in a run.
 #[derive(Clone, Debug, Serialize)]
@@ -240,7 +242,7 @@ fn worker(random: &mut Rng) -> WorkerPlan {
     WorkerPlan {
         slots: random.usize(1..=4),
         lease_ms: random.u64(1_000..=LEASE_MS_MAX),
-        cancel_grace_ms: random.u64(0..=3_000),
+        cancel_grace_ms: random.u64(0..=CANCEL_GRACE_MS_MAX),
         shutdown_grace_ms: random.u64(0..=5_000),
     }
 }

@@ -29,6 +29,26 @@ async fn a_reserve_whose_answer_was_lost_costs_nothing() {
     assert_eq!((rig.get(id).await.attempt, rig.get(id).await.expired_leases), (1, 0));
 }
 
+/// S9: a heartbeat that is not answered for long costs no lease. The next one is sent at its time.
+#[tokio::test]
+async fn a_heartbeat_that_hangs_holds_up_no_other() {
+    let mut rig = Rig::faulty(first("extend", Fault::Delay(Duration::from_hours(1))));
+    rig.enqueue(1).await;
+    let (stop, working) = start(rig.worker().slots(1).handle(|_: Work, ctx: Ctx| async move {
+        ctx.cancel_token().cancelled().await;
+    }));
+    rig.called("extend").await;
+    let next = async {
+        rig.called("extend").await;
+        rig.called("extend").await;
+    };
+    tokio::time::timeout(Duration::from_secs(30), next)
+        .await
+        .expect("no heartbeat follows the one that hangs");
+    stop.cancel();
+    working.abort();
+}
+
 /// S3: a repeated settle answers `LeaseLost`, which the worker reads as settled, by what its verdict led to.
 #[tokio::test]
 async fn a_settle_whose_answer_was_lost_counts_once() {

@@ -29,7 +29,7 @@ use tokio::{
 use super::{registration::Quiet, suspects::Suspects};
 use crate::{
     core::{
-        error::Result,
+        error::{Error, ErrorKind, Result},
         lifecycle::is_last_chance,
         limits::{BATCH_BYTES_MAX, BATCH_MAX, NOTES_BYTES_MAX},
     },
@@ -43,6 +43,8 @@ use crate::{
 
 /// How often notes of runs are sent, if no heartbeat comes before.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// The most intervals between two heartbeats that one waits for its answer.
+const INTERVALS_MAX: u32 = 64;
 /// How long the settlement of a run waits until its last notes are sent.
 const FLUSH_MAX: Duration = Duration::from_millis(300);
 /// The longest wait for a notification of a cancel, because one can be lost.
@@ -65,10 +67,20 @@ pub(crate) struct Active {
     /// Stops its task; `None` if it has none or the task has ended.
     pub(crate) task: Option<AbortHandle>,
     /// Whether the store said that its lease is lost. What it does from then on changes nothing.
-    pub(crate) is_lost: bool,
+    is_lost: bool,
 }
 
 impl Active {
+    /// Makes a run whose lease is current.
+    pub(crate) const fn new(
+        call: Call,
+        lasts: Duration,
+        deadline: Instant,
+        task: Option<AbortHandle>,
+    ) -> Self {
+        Self { call, lasts, deadline, task, is_lost: false }
+    }
+
     /// Returns whether its lease is kept. The lease of a run that cannot be stopped after its deadline is left to
     /// expire.
     fn is_held(&self, now: Instant) -> bool {
@@ -208,6 +220,11 @@ impl Runs {
         self.active.borrow().values().filter_map(|run| run.task.as_ref()).for_each(AbortHandle::abort);
     }
 
+    /// Returns the interval between two heartbeats: a third of the shortest lease.
+    fn beat_every(&self) -> Option<Duration> {
+        self.active.borrow().values().map(|run| run.lasts).min().map(|shortest| shortest / 3)
+    }
+
     /// Waits for the time of the next heartbeat.
     pub(crate) async fn beat(&self) {
         loop {
@@ -226,8 +243,8 @@ impl Runs {
     ///
     /// These are all leases, except lost ones and those of runs that cannot be stopped after their deadline.
     pub(crate) fn to_extend(&self, now: Instant) -> Vec<Heartbeat> {
+        self.beat_at.set(self.beat_every().map(|interval| now + interval));
         let active = self.active.borrow();
-        self.beat_at.set(active.values().map(|run| run.lasts).min().map(|shortest| now + shortest / 3));
         let held = active.iter().filter(|(_, run)| run.is_held(now));
         held.map(|(lease, run)| Heartbeat { notes: run.call.take_news(), ..(*lease).into() }).collect()
     }
@@ -302,8 +319,12 @@ impl Runs {
 
 /// Extends all leases every third of the shortest one; in between, sends the notes of runs that have some. Never
 /// returns.
+///
+/// A call that is not answered in time is left alone, so that one call that hangs costs no lease: those of the runs that
+/// began meanwhile depend on the next one.
 pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
     let (mut pauses, mut reported) = (Pauses::default(), None::<Instant>);
+    let mut patience = Patience::default();
     loop {
         let news = async {
             runs.news.notified().await;
@@ -323,7 +344,7 @@ pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
             reported = Some(Instant::now());
         }
         for beats in slices(&beats) {
-            let (missed, error) = match extend(store, runs, beats).await {
+            let (missed, error) = match patience.extend(store, runs, beats).await {
                 Ok(missed) => (missed, "a part of the store cannot be reached".to_owned()),
                 Err(error) => (beats.len(), error.to_string()),
             };
@@ -335,6 +356,35 @@ pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
                 runs.beat_again_at(Instant::now() + pause);
             }
         }
+    }
+}
+
+/// How many intervals between two heartbeats one waits for its answer. It doubles while the store is slow.
+struct Patience(u32);
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self(1)
+    }
+}
+
+impl Patience {
+    /// Sends one call, within a bound in time; returns how many leases it could not ask for.
+    async fn extend(&mut self, store: &dyn Store, runs: &Runs, beats: &[Heartbeat]) -> Result<usize> {
+        let (begun, interval) = (Instant::now(), runs.beat_every().unwrap_or(REPORT_EVERY));
+        let Ok(answer) = timeout(interval * self.0, extend(store, runs, beats)).await else {
+            runs.keep_news(reported(beats));
+            self.0 = (self.0 * 2).min(INTERVALS_MAX);
+            let waited = begun.elapsed();
+            return Err(Error::new(
+                ErrorKind::UnknownOutcome,
+                format!("no answer for {} ms", waited.as_millis()),
+            ));
+        };
+        if begun.elapsed() < interval {
+            self.0 = 1;
+        }
+        answer
     }
 }
 
