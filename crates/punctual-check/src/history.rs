@@ -349,7 +349,7 @@ impl History {
             let (slots, proc) = match met {
                 Some(name) => match place(name) {
                     Some((at, proc)) => (proc.slots, Some(at)),
-                    None => continue,
+                    None => (at_work(*span), None),
                 },
                 None => (at_work(*span), None),
             };

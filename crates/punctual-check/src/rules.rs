@@ -30,8 +30,8 @@ pub struct Options {
     /// How long a due job may wait while a slot is free and no harm is done, or a lapsed lease until it is reclaimed;
     /// `None`: that is not judged.
     pub start_within: Option<Duration>,
-    /// How long a run may go on after the answer that its cancel is requested, while no harm is done to its process: until
-    /// its worker hears of it, and its handler stops or is stopped. `None`: that is not judged.
+    /// How long a run may continue after its cancel was requested, while no harm is done to its process. That is the time until
+    /// its worker hears of it, and the longest grace period of that worker. `None`: that is not judged.
     pub cancel_within: Option<Duration>,
 }
 

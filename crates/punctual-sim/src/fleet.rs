@@ -27,8 +27,7 @@ use crate::{
     bug::Bug,
     log::{Entry, Log, START_MS, hash},
     plan::{
-        ActPlan, Behaviour, CANCEL_GRACE_MS_MAX, ConflictPlan, DeedPlan, JobPlan, LEASE_MS_MAX, Plan,
-        ScopePlan,
+        ActPlan, Behaviour, ConflictPlan, DeedPlan, GRACE_MS_MAX, JobPlan, LEASE_MS_MAX, Plan, ScopePlan,
     },
     process::{Life, Process, Running, recorder},
 };
@@ -38,9 +37,9 @@ pub(crate) const QUEUE: &str = "work";
 const KIND: &str = "job";
 /// After the longest lease, how much later a due job may start, or a lapsed lease be reclaimed (D8).
 const START_WITHIN: Duration = Duration::from_millis(LEASE_MS_MAX + 2_000);
-/// How long a run may go on whose cancel was requested: the longest interval between two heartbeats, the longest grace period,
-/// and a second.
-const CANCEL_WITHIN: Duration = Duration::from_millis(LEASE_MS_MAX / 3 + CANCEL_GRACE_MS_MAX + 1_000);
+/// How long a run may continue after its cancel was requested: the longest interval between two heartbeats, the longest grace
+/// period, which is that of a shutdown, and a second.
+const CANCEL_WITHIN: Duration = Duration::from_millis(LEASE_MS_MAX / 3 + GRACE_MS_MAX + 1_000);
 /// How long notifications that were lost may have kept a worker waiting after the harm.
 const DEAF_AFTER_HARM: Duration = Duration::from_secs(3);
 /// How long clients may take after the harm: they repeat calls for half a minute.

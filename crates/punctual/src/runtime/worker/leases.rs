@@ -20,6 +20,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::{
     sync::{MutexGuard, Notify},
     task::AbortHandle,
@@ -29,7 +30,7 @@ use tokio::{
 use super::{registration::Quiet, suspects::Suspects};
 use crate::{
     core::{
-        error::{Error, ErrorKind, Result},
+        error::Result,
         lifecycle::is_last_chance,
         limits::{BATCH_BYTES_MAX, BATCH_MAX, NOTES_BYTES_MAX},
     },
@@ -43,8 +44,10 @@ use crate::{
 
 /// How often notes of runs are sent, if no heartbeat comes before.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// The most intervals between two heartbeats that one waits for its answer.
-const INTERVALS_MAX: u32 = 64;
+/// The most heartbeats without an answer. At that many, the next one waits for an answer.
+const UNANSWERED_MAX: usize = 16;
+/// The longest pause between two heartbeats while one has no answer. It bounds what cancels can add to these.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// How long the settlement of a run waits until its last notes are sent.
 const FLUSH_MAX: Duration = Duration::from_millis(300);
 /// The longest wait for a notification of a cancel, because one can be lost.
@@ -109,7 +112,7 @@ pub(crate) struct Runs {
     moved: Notify,
     /// Notified by runs that have something to report.
     pub(crate) news: Arc<Notify>,
-    /// Held while notes are sent, so that newer notes are not overtaken.
+    /// Held until notes that were sent are answered, so that newer notes are not overtaken.
     flushing: tokio::sync::Mutex<()>,
     /// How long a run can go on after its cancel was requested.
     cancel_grace: Duration,
@@ -239,14 +242,16 @@ impl Runs {
         }
     }
 
-    /// Sets the next heartbeat after a third of the shortest lease; returns which leases to extend in this one.
+    /// Sets the next heartbeat after a third of the shortest lease; returns which leases to extend in this one, with or
+    /// without notes.
     ///
     /// These are all leases, except lost ones and those of runs that cannot be stopped after their deadline.
-    pub(crate) fn to_extend(&self, now: Instant) -> Vec<Heartbeat> {
+    pub(crate) fn to_extend(&self, now: Instant, with_notes: bool) -> Vec<Heartbeat> {
         self.beat_at.set(self.beat_every().map(|interval| now + interval));
         let active = self.active.borrow();
         let held = active.iter().filter(|(_, run)| run.is_held(now));
-        held.map(|(lease, run)| Heartbeat { notes: run.call.take_news(), ..(*lease).into() }).collect()
+        let notes = |run: &Active| if with_notes { run.call.take_news() } else { None };
+        held.map(|(lease, run)| Heartbeat { notes: notes(run), ..(*lease).into() }).collect()
     }
 
     /// Returns whether a run has something to report.
@@ -320,12 +325,20 @@ impl Runs {
 /// Extends all leases every third of the shortest one; in between, sends the notes of runs that have some. Never
 /// returns.
 ///
-/// A call that is not answered in time is left alone, so that one call that hangs costs no lease: those of the runs that
-/// began meanwhile depend on the next one.
+/// A heartbeat does not wait for the answer of the one before, so a call that hangs costs no lease of the runs that
+/// began meanwhile. Late answers count, too: a lost lease stays lost.
 pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
-    let (mut pauses, mut reported) = (Pauses::default(), None::<Instant>);
-    let mut patience = Patience::default();
+    let (mut pauses, mut reported, mut begun) = (Pauses::default(), None::<Instant>, Instant::now());
+    let mut calls = FuturesUnordered::new();
     loop {
+        let unanswered = calls.len();
+        let beat = async {
+            runs.beat().await;
+            if 0 < unanswered {
+                tokio::time::sleep_until(begun + runs.beat_every().map_or(PAUSE_MAX, |it| it.min(PAUSE_MAX)))
+                    .await;
+            }
+        };
         let news = async {
             runs.news.notified().await;
             if let Some(last) = reported {
@@ -334,57 +347,49 @@ pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
         };
         let is_beat = tokio::select! {
             biased;
-            () = runs.beat() => true,
-            () = news => false,
-        };
-        let _order = runs.flushing().await;
-        let beats =
-            if is_beat { runs.to_extend(Instant::now()) } else { runs.to_report(None, Instant::now()) };
-        if beats.iter().any(|beat| beat.notes.is_some()) {
-            reported = Some(Instant::now());
-        }
-        for beats in slices(&beats) {
-            let (missed, error) = match patience.extend(store, runs, beats).await {
-                Ok(missed) => (missed, "a part of the store cannot be reached".to_owned()),
-                Err(error) => (beats.len(), error.to_string()),
-            };
-            if missed == 0 {
-                pauses.reset();
-            } else {
-                let pause = pauses.next();
-                tracing::warn!(target: "punctual", %error, ?pause, leases = missed, "could not extend leases");
-                runs.beat_again_at(Instant::now() + pause);
+            Some((leases, answer)) = calls.next() => {
+                weigh(runs, &mut pauses, leases, answer);
+                continue;
             }
-        }
-    }
-}
-
-/// How many intervals between two heartbeats one waits for its answer. It doubles while the store is slow.
-struct Patience(u32);
-
-impl Default for Patience {
-    fn default() -> Self {
-        Self(1)
-    }
-}
-
-impl Patience {
-    /// Sends one call, within a bound in time; returns how many leases it could not ask for.
-    async fn extend(&mut self, store: &dyn Store, runs: &Runs, beats: &[Heartbeat]) -> Result<usize> {
-        let (begun, interval) = (Instant::now(), runs.beat_every().unwrap_or(REPORT_EVERY));
-        let Ok(answer) = timeout(interval * self.0, extend(store, runs, beats)).await else {
-            runs.keep_news(reported(beats));
-            self.0 = (self.0 * 2).min(INTERVALS_MAX);
-            let waited = begun.elapsed();
-            return Err(Error::new(
-                ErrorKind::UnknownOutcome,
-                format!("no answer for {} ms", waited.as_millis()),
-            ));
+            () = beat, if unanswered < UNANSWERED_MAX => true,
+            () = news, if unanswered == 0 => false,
         };
-        if begun.elapsed() < interval {
-            self.0 = 1;
+        // While other notes are on their way, a heartbeat has none.
+        let order = if is_beat { runs.flushing.try_lock().ok() } else { Some(runs.flushing().await) };
+        begun = Instant::now();
+        let beats =
+            if is_beat { runs.to_extend(begun, order.is_some()) } else { runs.to_report(None, begun) };
+        if order.is_none() {
+            runs.news.notify_one();
         }
-        answer
+        let has_notes = beats.iter().any(|beat| beat.notes.is_some());
+        if has_notes {
+            reported = Some(begun);
+        }
+        let order = Rc::new(order.filter(|_| has_notes));
+        for beats in slices(&beats).map(<[_]>::to_vec) {
+            let order = Rc::clone(&order);
+            calls.push(async move {
+                let answer = extend(store, runs, &beats).await;
+                drop(order);
+                (beats.len(), answer)
+            });
+        }
+    }
+}
+
+/// Brings the next heartbeat forward if a call could not ask for all of its leases.
+fn weigh(runs: &Runs, pauses: &mut Pauses, leases: usize, answer: Result<usize>) {
+    let (missed, error) = match answer {
+        Ok(missed) => (missed, "a part of the store cannot be reached".to_owned()),
+        Err(error) => (leases, error.to_string()),
+    };
+    if missed == 0 {
+        pauses.reset();
+    } else {
+        let pause = pauses.next();
+        tracing::warn!(target: "punctual", %error, ?pause, leases = missed, "could not extend leases");
+        runs.beat_again_at(Instant::now() + pause);
     }
 }
 
