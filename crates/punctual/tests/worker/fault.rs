@@ -29,61 +29,6 @@ async fn a_reserve_whose_answer_was_lost_costs_nothing() {
     assert_eq!((rig.get(id).await.attempt, rig.get(id).await.expired_leases), (1, 0));
 }
 
-/// S9: a heartbeat without an answer costs no lease, also of a run that began after it.
-#[tokio::test]
-async fn a_heartbeat_that_hangs_holds_up_no_other() {
-    let mut rig = Rig::faulty(first("extend", Fault::Delay(Duration::from_hours(1))));
-    rig.enqueue(1).await;
-    let (tell, mut told) = unbounded_channel();
-    let (stop, working) = start(rig.worker().slots(2).handle(move |job: Work, ctx: Ctx| {
-        let _ = tell.send(job.n);
-        async move { ctx.cancel_token().cancelled().await }
-    }));
-    assert_eq!(told.recv().await, Some(1));
-    rig.called("extend").await;
-    let id = rig.enqueue(2).await;
-    assert_eq!(told.recv().await, Some(2));
-    rig.clock.advance(Duration::from_millis(600));
-    let next = async {
-        rig.called("extend").await;
-        rig.called("extend").await;
-    };
-    tokio::time::timeout(Duration::from_secs(30), next)
-        .await
-        .expect("no heartbeat follows the one that hangs");
-    let until = rig.get(id).await.running.expect("it runs").until;
-    assert_eq!(until, Timestamp::from_ms(START + 1_600).unwrap());
-    stop.cancel();
-    working.abort();
-}
-
-/// A worker has a bounded number of heartbeats without an answer.
-#[tokio::test]
-async fn heartbeats_that_hang_are_bounded() {
-    let mut rig = Rig::faulty(|verb| match verb {
-        "extend" => Fault::Delay(Duration::from_hours(1)),
-        _ => Fault::Pass,
-    });
-    rig.enqueue(1).await;
-    let (stop, working) = start(rig.worker().slots(1).handle(|_: Work, ctx: Ctx| async move {
-        ctx.cancel_token().cancelled().await;
-    }));
-    for _ in 0..16 {
-        rig.called("extend").await;
-    }
-    // It reclaims each half a second, since its slot is taken. A heartbeat would come each third of a second.
-    let mut reclaims = 0;
-    while reclaims < 4 {
-        match rig.calls.recv().await.unwrap() {
-            "reserve" => reclaims += 1,
-            "extend" => panic!("there are 17 heartbeats without an answer"),
-            _ => {}
-        }
-    }
-    stop.cancel();
-    working.abort();
-}
-
 /// S3: a repeated settle answers `LeaseLost`, which the worker reads as settled, by what its verdict led to.
 #[tokio::test]
 async fn a_settle_whose_answer_was_lost_counts_once() {

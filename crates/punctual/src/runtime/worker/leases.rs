@@ -20,7 +20,6 @@ use std::{
     time::Duration,
 };
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::{
     sync::{MutexGuard, Notify},
     task::AbortHandle,
@@ -44,10 +43,6 @@ use crate::{
 
 /// How often notes of runs are sent, if no heartbeat comes before.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
-/// The most heartbeats without an answer. At that many, the next one waits for an answer.
-const UNANSWERED_MAX: usize = 16;
-/// The longest pause between two heartbeats while one has no answer. It bounds what cancels can add to these.
-const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// How long the settlement of a run waits until its last notes are sent.
 const FLUSH_MAX: Duration = Duration::from_millis(300);
 /// The longest wait for a notification of a cancel, because one can be lost.
@@ -70,20 +65,10 @@ pub(crate) struct Active {
     /// Stops its task; `None` if it has none or the task has ended.
     pub(crate) task: Option<AbortHandle>,
     /// Whether the store said that its lease is lost. What it does from then on changes nothing.
-    is_lost: bool,
+    pub(crate) is_lost: bool,
 }
 
 impl Active {
-    /// Makes a run whose lease is current.
-    pub(crate) const fn new(
-        call: Call,
-        lasts: Duration,
-        deadline: Instant,
-        task: Option<AbortHandle>,
-    ) -> Self {
-        Self { call, lasts, deadline, task, is_lost: false }
-    }
-
     /// Returns whether its lease is kept. The lease of a run that cannot be stopped after its deadline is left to
     /// expire.
     fn is_held(&self, now: Instant) -> bool {
@@ -112,7 +97,7 @@ pub(crate) struct Runs {
     moved: Notify,
     /// Notified by runs that have something to report.
     pub(crate) news: Arc<Notify>,
-    /// Held until notes that were sent are answered, so that newer notes are not overtaken.
+    /// Held while notes are sent, so that newer notes are not overtaken.
     flushing: tokio::sync::Mutex<()>,
     /// How long a run can go on after its cancel was requested.
     cancel_grace: Duration,
@@ -223,11 +208,6 @@ impl Runs {
         self.active.borrow().values().filter_map(|run| run.task.as_ref()).for_each(AbortHandle::abort);
     }
 
-    /// Returns the interval between two heartbeats: a third of the shortest lease.
-    fn beat_every(&self) -> Option<Duration> {
-        self.active.borrow().values().map(|run| run.lasts).min().map(|shortest| shortest / 3)
-    }
-
     /// Waits for the time of the next heartbeat.
     pub(crate) async fn beat(&self) {
         loop {
@@ -242,16 +222,14 @@ impl Runs {
         }
     }
 
-    /// Sets the next heartbeat after a third of the shortest lease; returns which leases to extend in this one, with or
-    /// without notes.
+    /// Sets the next heartbeat after a third of the shortest lease; returns which leases to extend in this one.
     ///
     /// These are all leases, except lost ones and those of runs that cannot be stopped after their deadline.
-    pub(crate) fn to_extend(&self, now: Instant, with_notes: bool) -> Vec<Heartbeat> {
-        self.beat_at.set(self.beat_every().map(|interval| now + interval));
+    pub(crate) fn to_extend(&self, now: Instant) -> Vec<Heartbeat> {
         let active = self.active.borrow();
+        self.beat_at.set(active.values().map(|run| run.lasts).min().map(|shortest| now + shortest / 3));
         let held = active.iter().filter(|(_, run)| run.is_held(now));
-        let notes = |run: &Active| if with_notes { run.call.take_news() } else { None };
-        held.map(|(lease, run)| Heartbeat { notes: notes(run), ..(*lease).into() }).collect()
+        held.map(|(lease, run)| Heartbeat { notes: run.call.take_news(), ..(*lease).into() }).collect()
     }
 
     /// Returns whether a run has something to report.
@@ -324,21 +302,9 @@ impl Runs {
 
 /// Extends all leases every third of the shortest one; in between, sends the notes of runs that have some. Never
 /// returns.
-///
-/// A heartbeat does not wait for the answer of the one before, so a call that hangs costs no lease of the runs that
-/// began meanwhile. Late answers count, too: a lost lease stays lost.
 pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
-    let (mut pauses, mut reported, mut begun) = (Pauses::default(), None::<Instant>, Instant::now());
-    let mut calls = FuturesUnordered::new();
+    let (mut pauses, mut reported) = (Pauses::default(), None::<Instant>);
     loop {
-        let unanswered = calls.len();
-        let beat = async {
-            runs.beat().await;
-            if 0 < unanswered {
-                tokio::time::sleep_until(begun + runs.beat_every().map_or(PAUSE_MAX, |it| it.min(PAUSE_MAX)))
-                    .await;
-            }
-        };
         let news = async {
             runs.news.notified().await;
             if let Some(last) = reported {
@@ -347,49 +313,28 @@ pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
         };
         let is_beat = tokio::select! {
             biased;
-            Some((leases, answer)) = calls.next() => {
-                weigh(runs, &mut pauses, leases, answer);
-                continue;
-            }
-            () = beat, if unanswered < UNANSWERED_MAX => true,
-            () = news, if unanswered == 0 => false,
+            () = runs.beat() => true,
+            () = news => false,
         };
-        // While other notes are on their way, a heartbeat has none.
-        let order = if is_beat { runs.flushing.try_lock().ok() } else { Some(runs.flushing().await) };
-        begun = Instant::now();
+        let _order = runs.flushing().await;
         let beats =
-            if is_beat { runs.to_extend(begun, order.is_some()) } else { runs.to_report(None, begun) };
-        if order.is_none() {
-            runs.news.notify_one();
+            if is_beat { runs.to_extend(Instant::now()) } else { runs.to_report(None, Instant::now()) };
+        if beats.iter().any(|beat| beat.notes.is_some()) {
+            reported = Some(Instant::now());
         }
-        let has_notes = beats.iter().any(|beat| beat.notes.is_some());
-        if has_notes {
-            reported = Some(begun);
+        for beats in slices(&beats) {
+            let (missed, error) = match extend(store, runs, beats).await {
+                Ok(missed) => (missed, "a part of the store cannot be reached".to_owned()),
+                Err(error) => (beats.len(), error.to_string()),
+            };
+            if missed == 0 {
+                pauses.reset();
+            } else {
+                let pause = pauses.next();
+                tracing::warn!(target: "punctual", %error, ?pause, leases = missed, "could not extend leases");
+                runs.beat_again_at(Instant::now() + pause);
+            }
         }
-        let order = Rc::new(order.filter(|_| has_notes));
-        for beats in slices(&beats).map(<[_]>::to_vec) {
-            let order = Rc::clone(&order);
-            calls.push(async move {
-                let answer = extend(store, runs, &beats).await;
-                drop(order);
-                (beats.len(), answer)
-            });
-        }
-    }
-}
-
-/// Brings the next heartbeat forward if a call could not ask for all of its leases.
-fn weigh(runs: &Runs, pauses: &mut Pauses, leases: usize, answer: Result<usize>) {
-    let (missed, error) = match answer {
-        Ok(missed) => (missed, "a part of the store cannot be reached".to_owned()),
-        Err(error) => (leases, error.to_string()),
-    };
-    if missed == 0 {
-        pauses.reset();
-    } else {
-        let pause = pauses.next();
-        tracing::warn!(target: "punctual", %error, ?pause, leases = missed, "could not extend leases");
-        runs.beat_again_at(Instant::now() + pause);
     }
 }
 

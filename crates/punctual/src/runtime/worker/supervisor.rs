@@ -40,7 +40,7 @@ pub(super) struct Work {
     pub(super) shutdown: Shutdown,
 }
 
-/// Runs a worker until its shutdown: on a thread with its own runtime, or as a task in a simulation.
+/// Runs a worker on a thread with its own runtime until its shutdown.
 pub(super) async fn supervise(work: Work) -> Result<WorkReport> {
     if simulation::is_on() {
         let task = AbortOnDropHandle::new(spawn_local(run_all(work)));
