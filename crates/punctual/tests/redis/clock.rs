@@ -9,6 +9,7 @@ use punctual::{
     Timestamp, When,
     store::clock::{Clock, ManualClock},
 };
+use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
@@ -20,6 +21,9 @@ const HOUR: Duration = Duration::from_hours(1);
 const HOUR_MS: i64 = 3_600_000;
 /// How often the clock is turned on.
 const TICK: Duration = Duration::from_millis(20);
+/// The most that it is turned on at once. A process that did not run for seconds, within those for which nothing is
+/// reclaimed, would lose its leases, as it should. So the clock catches up slowly, and the heartbeats that are due come first.
+const TURN_MS_MAX: u64 = 30;
 /// Long jobs, which run while the clock is stepped, and are held by several heartbeats.
 const LONG_JOBS: u32 = 10;
 /// Extended every 2 s, more than once in the 5 s for which nothing is reclaimed, also by a slow machine.
@@ -29,41 +33,51 @@ const LATER_JOBS: u32 = 20;
 /// How long the store's clock stays stepped: longer than the 5 s for which nothing is reclaimed.
 const STEPPED: Duration = Duration::from_secs(7);
 
-/// A clock that runs as the system's, stepped by hand.
+/// A clock that runs as the system's, but never leaps; stepped by hand.
 struct Stepped {
     clock: ManualClock,
-    ahead: tokio::sync::watch::Sender<i64>,
+    ahead: watch::Sender<i64>,
+    /// The time without steps, in milliseconds.
+    shown: watch::Receiver<u64>,
     _ticking: AbortOnDropHandle<()>,
 }
 
 impl Stepped {
     fn start() -> Self {
-        let clock = ManualClock::new(system(0));
-        let (ahead, stepped) = tokio::sync::watch::channel(0);
+        let (show, shown) = watch::channel(system_ms());
+        let (ahead, stepped) = watch::channel(0);
+        let clock = ManualClock::new(Timestamp::saturating_from_ms(*shown.borrow()));
         let ticking = clock.clone();
         let ticking = tokio::spawn(async move {
             loop {
-                ticking.set(system(*stepped.borrow()));
+                let now = system_ms().min(*show.borrow() + TURN_MS_MAX);
+                ticking.set(Timestamp::saturating_from_ms(now.saturating_add_signed(*stepped.borrow())));
+                show.send_replace(now);
                 tokio::time::sleep(TICK).await;
             }
         });
-        Self { clock, ahead, _ticking: AbortOnDropHandle::new(ticking) }
+        Self { clock, ahead, shown, _ticking: AbortOnDropHandle::new(ticking) }
     }
 
+    /// Steps the clock, within a [`TICK`].
     fn step(&self, ahead_ms: i64) {
         self.ahead.send_replace(ahead_ms);
-        self.clock.set(system(ahead_ms));
+    }
+
+    /// Waits until the clock has gone on for [`STEPPED`].
+    async fn stay(&mut self) {
+        let until = *self.shown.borrow() + STEPPED.as_millis() as u64;
+        self.shown.wait_for(|shown| until < *shown).await.unwrap();
     }
 }
 
-fn system(ahead_ms: i64) -> Timestamp {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
-    Timestamp::saturating_from_ms(now.saturating_add_signed(ahead_ms))
+fn system_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
 /// Steps the clock so, and then far enough ahead that everything is due; stays for a while at each step.
 async fn stepped(name: &'static str, url: &str, steps_ms: [i64; 2]) {
-    let clock = Stepped::start();
+    let mut clock = Stepped::start();
     let mut drill = Drill::with_clock(name, url, Clock::Manual(clock.clock.clone())).await;
     drill.lease = LEASE;
     drill.work(2, url).await;
@@ -74,7 +88,7 @@ async fn stepped(name: &'static str, url: &str, steps_ms: [i64; 2]) {
     drill.clock_steps();
     for step_ms in steps_ms {
         clock.step(step_ms);
-        tokio::time::sleep(STEPPED).await;
+        clock.stay().await;
     }
     clock.step(HOUR_MS);
     let figures = drill.rest(3).await;
