@@ -1,6 +1,11 @@
 //! A store that fails, and panics in the worker itself.
 
+use tokio::time::timeout;
+
 use super::*;
+
+/// How long a machine may take for what comes within seconds.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Only the first call of a verb meets the fault.
 fn first(verb: &'static str, fault: Fault) -> impl FnMut(&'static str) -> Fault + Send {
@@ -27,6 +32,46 @@ async fn a_reserve_whose_answer_was_lost_costs_nothing() {
     let report = working.await.unwrap().unwrap();
     assert_eq!((report.done, report.reclaimed, report.lost), (1, 0, 0));
     assert_eq!((rig.get(id).await.attempt, rig.get(id).await.expired_leases), (1, 0));
+}
+
+/// S9: a heartbeat without an answer costs no lease, also of a run that began after it.
+#[tokio::test]
+async fn a_heartbeat_that_hangs_holds_up_no_other() {
+    let mut rig = Rig::faulty(first("extend", Fault::Delay(Duration::from_hours(1))));
+    rig.enqueue(1).await;
+    let (tell, mut told) = unbounded_channel();
+    let (stop, working) = start(rig.worker().slots(2).handle(move |job: Work, ctx: Ctx| {
+        let _ = tell.send(job.n);
+        async move { ctx.cancel_token().cancelled().await }
+    }));
+    assert_eq!(told.recv().await, Some(1));
+    rig.called("extend").await;
+    let id = rig.enqueue(2).await;
+    assert_eq!(told.recv().await, Some(2));
+    rig.clock.advance(Duration::from_millis(600));
+    let extended = async {
+        while rig.get(id).await.running.unwrap().until.as_ms() != START + 1_600 {
+            rig.called("extend").await;
+        }
+    };
+    timeout(PATIENCE, extended).await.expect("no heartbeat follows the one that hangs");
+    stop.cancel();
+    working.abort();
+}
+
+/// S9: nor do notes without an answer.
+#[tokio::test]
+async fn notes_that_hang_hold_up_no_heartbeat() {
+    let mut rig = Rig::faulty(first("extend", Fault::Delay(Duration::from_hours(1))));
+    rig.client.enqueue(Work { n: 1 }).lease(Duration::from_secs(6)).await.unwrap();
+    let (stop, working) = start(rig.worker().handle(async |_: Work, ctx: Ctx| {
+        ctx.log("hello");
+        ctx.cancel_token().cancelled().await;
+    }));
+    rig.called("extend").await;
+    timeout(PATIENCE, rig.called("extend")).await.expect("no heartbeat follows notes that hang");
+    stop.cancel();
+    working.abort();
 }
 
 /// S3: a repeated settle answers `LeaseLost`, which the worker reads as settled, by what its verdict led to.

@@ -6,8 +6,8 @@
 //! executing ──ended──► unsettled ──answered──► forgotten
 //! ```
 //!
-//! The heartbeat runs beside the loop, so a slow settle or reserve costs no lease. It sends notes, learns of cancels
-//! and lost leases, and never settles anything.
+//! The heartbeat runs beside the loop, so a slow settle or reserve costs no lease. It learns of cancels and lost leases,
+//! and never settles anything. Notes are sent beside both, so slow ones cost no lease either.
 //!
 //! Leases of unsettled runs are extended, too, so that a temporary outage of the store loses no finished work.
 
@@ -20,10 +20,11 @@ use std::{
     time::Duration,
 };
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::{
-    sync::{MutexGuard, Notify},
+    sync::{Mutex, Notify},
     task::AbortHandle,
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 use super::{registration::Quiet, suspects::Suspects};
@@ -31,7 +32,7 @@ use crate::{
     core::{
         error::Result,
         lifecycle::is_last_chance,
-        limits::{BATCH_BYTES_MAX, BATCH_MAX, NOTES_BYTES_MAX},
+        limits::{BATCH_BYTES_MAX, BATCH_MAX, LEASE_MIN, NOTES_BYTES_MAX},
     },
     runtime::{
         SteadyMap,
@@ -41,8 +42,15 @@ use crate::{
     store::{Heartbeat, Lease, LeaseStatus, Store},
 };
 
-/// How often notes of runs are sent, if no heartbeat comes before.
+/// How often notes of runs are sent.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// The most runs whose notes are sent with one call.
+const NOTES_MAX: usize = BATCH_BYTES_MAX / NOTES_BYTES_MAX;
+/// The most heartbeats without an answer. At that many, the next one waits for an answer. It takes 32 s to come to that
+/// many, and each call of a store fails before that.
+const UNANSWERED_MAX: usize = 96;
+/// The pause between two heartbeats while one has no answer: those of the shortest lease. It bounds what cancels add.
+const UNANSWERED_PAUSE: Duration = LEASE_MIN.checked_div(3).unwrap();
 /// How long the settlement of a run waits until its last notes are sent.
 const FLUSH_MAX: Duration = Duration::from_millis(300);
 /// The longest wait for a notification of a cancel, because one can be lost.
@@ -65,10 +73,20 @@ pub(crate) struct Active {
     /// Stops its task; `None` if it has none or the task has ended.
     pub(crate) task: Option<AbortHandle>,
     /// Whether the store said that its lease is lost. What it does from then on changes nothing.
-    pub(crate) is_lost: bool,
+    is_lost: bool,
 }
 
 impl Active {
+    /// Makes a run whose lease is current.
+    pub(crate) const fn new(
+        call: Call,
+        lasts: Duration,
+        deadline: Instant,
+        task: Option<AbortHandle>,
+    ) -> Self {
+        Self { call, lasts, deadline, task, is_lost: false }
+    }
+
     /// Returns whether its lease is kept. The lease of a run that cannot be stopped after its deadline is left to
     /// expire.
     fn is_held(&self, now: Instant) -> bool {
@@ -98,7 +116,7 @@ pub(crate) struct Runs {
     /// Notified by runs that have something to report.
     pub(crate) news: Arc<Notify>,
     /// Held while notes are sent, so that newer notes are not overtaken.
-    flushing: tokio::sync::Mutex<()>,
+    flushing: Mutex<()>,
     /// How long a run can go on after its cancel was requested.
     cancel_grace: Duration,
 }
@@ -228,8 +246,7 @@ impl Runs {
     pub(crate) fn to_extend(&self, now: Instant) -> Vec<Heartbeat> {
         let active = self.active.borrow();
         self.beat_at.set(active.values().map(|run| run.lasts).min().map(|shortest| now + shortest / 3));
-        let held = active.iter().filter(|(_, run)| run.is_held(now));
-        held.map(|(lease, run)| Heartbeat { notes: run.call.take_news(), ..(*lease).into() }).collect()
+        active.iter().filter(|(_, run)| run.is_held(now)).map(|(lease, _)| (*lease).into()).collect()
     }
 
     /// Returns whether a run has something to report.
@@ -249,15 +266,14 @@ impl Runs {
         }
     }
 
-    /// Waits until no other task sends notes. Notes that were taken are sent before the guard is dropped.
-    pub(crate) async fn flushing(&self) -> MutexGuard<'_, ()> {
-        self.flushing.lock().await
-    }
-
-    /// Marks the notes as unsent, because the store may not have them.
-    pub(crate) fn keep_news<'a>(&self, of: impl Iterator<Item = &'a Lease>) {
+    /// Marks notes as unsent, because the store may not have them. They are sent again, if their runs have not ended by
+    /// then.
+    fn keep_news<'a>(&self, of: impl Iterator<Item = &'a Heartbeat>) {
         let active = self.active.borrow();
-        of.filter_map(|lease| active.get(lease)).for_each(|run| run.call.keep_news());
+        for run in of.filter_map(|beat| active.get(&beat.lease)) {
+            run.call.keep_news();
+            self.news.notify_one();
+        }
     }
 
     /// Brings the next heartbeat forward.
@@ -300,85 +316,126 @@ impl Runs {
 
 // ── heartbeat ──
 
-/// Extends all leases every third of the shortest one; in between, sends the notes of runs that have some. Never
-/// returns.
+/// Extends all leases every third of the shortest one. Never returns.
+///
+/// A heartbeat does not wait for the answer of the one before, so a call that hangs costs no lease of the runs that began
+/// meanwhile. Late answers count, too: a lost lease stays lost.
 pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
-    let (mut pauses, mut reported) = (Pauses::default(), None::<Instant>);
+    let (mut pauses, mut unanswered) = (Pauses::default(), FuturesUnordered::new());
+    // The newest one that was answered, and the newest one.
+    let (mut answered, mut number) = (0_u64, 0_u64);
+    let mut begun = Instant::now();
+    // After a panic, the heartbeats without an answer are gone.
+    runs.beat_again_at(begun);
     loop {
-        let news = async {
-            runs.news.notified().await;
-            if let Some(last) = reported {
-                tokio::time::sleep_until(last + REPORT_EVERY).await;
+        let is_open = !unanswered.is_empty();
+        let beat = async {
+            runs.beat().await;
+            if is_open {
+                sleep_until(begun + UNANSWERED_PAUSE).await;
             }
         };
-        let is_beat = tokio::select! {
+        let (of, missed, error) = tokio::select! {
             biased;
-            () = runs.beat() => true,
-            () = news => false,
-        };
-        let _order = runs.flushing().await;
-        let beats =
-            if is_beat { runs.to_extend(Instant::now()) } else { runs.to_report(None, Instant::now()) };
-        if beats.iter().any(|beat| beat.notes.is_some()) {
-            reported = Some(Instant::now());
-        }
-        for beats in slices(&beats) {
-            let (missed, error) = match extend(store, runs, beats).await {
-                Ok(missed) => (missed, "a part of the store cannot be reached".to_owned()),
-                Err(error) => (beats.len(), error.to_string()),
-            };
-            if missed == 0 {
-                pauses.reset();
-            } else {
-                let pause = pauses.next();
-                tracing::warn!(target: "punctual", %error, ?pause, leases = missed, "could not extend leases");
-                runs.beat_again_at(Instant::now() + pause);
+            Some(missed) = unanswered.next() => missed,
+            () = beat, if unanswered.len() < UNANSWERED_MAX => {
+                (begun, number) = (Instant::now(), number + 1);
+                let of = number;
+                let beats = runs.to_extend(begun);
+                unanswered.push(async move {
+                    let (missed, error) = extend_all(store, runs, &beats).await;
+                    (of, missed, error)
+                });
+                continue;
             }
+        };
+        if of < answered {
+            // A newer one has told what matters now.
+            continue;
+        }
+        answered = of;
+        if missed == 0 {
+            pauses.reset();
+        } else {
+            let pause = pauses.next();
+            tracing::warn!(target: "punctual", %error, ?pause, leases = missed, "could not extend leases");
+            runs.beat_again_at(Instant::now() + pause);
         }
     }
 }
 
-/// Splits heartbeats into calls.
-fn slices(beats: &[Heartbeat]) -> impl Iterator<Item = &[Heartbeat]> {
-    let has_notes = beats.iter().any(|beat| beat.notes.is_some());
-    beats.chunks(if has_notes { BATCH_BYTES_MAX / NOTES_BYTES_MAX } else { BATCH_MAX })
-}
-
-/// Returns the leases of the heartbeats that carry notes.
-fn reported(beats: &[Heartbeat]) -> impl Iterator<Item = &Lease> {
-    beats.iter().filter(|beat| beat.notes.is_some()).map(|beat| &beat.lease)
-}
-
-/// Sends one call; returns how many leases it could not ask for.
-async fn extend(store: &dyn Store, runs: &Runs, beats: &[Heartbeat]) -> Result<usize> {
-    let statuses = store.extend(beats).await.inspect_err(|_| runs.keep_news(reported(beats)))?;
-    let mut missed = 0;
-    for (beat, status) in beats.iter().zip(statuses) {
-        if status == LeaseStatus::Away {
-            missed += 1;
-            runs.keep_news(reported(std::slice::from_ref(beat)));
+/// Sends one heartbeat; returns how many leases it could not ask for, and why.
+async fn extend_all(store: &dyn Store, runs: &Runs, beats: &[Heartbeat]) -> (usize, String) {
+    let (mut missed, mut why) = (0, String::new());
+    for beats in beats.chunks(BATCH_MAX) {
+        match extend(store, runs, beats).await {
+            Ok(statuses) => {
+                let away = statuses.iter().filter(|status| **status == LeaseStatus::Away).count();
+                if 0 < away {
+                    (missed, why) = (missed + away, "a part of the store cannot be reached".to_owned());
+                }
+            }
+            Err(error) => (missed, why) = (missed + beats.len(), error.to_string()),
         }
-        runs.heard(beat.lease, status);
     }
-    Ok(missed)
+    (missed, why)
+}
+
+/// Sends the notes of runs that have some, once a second at most. Never returns.
+pub(super) async fn notes(store: &dyn Store, runs: &Runs) -> Infallible {
+    loop {
+        runs.news.notified().await;
+        report(store, runs, None).await;
+        sleep(REPORT_EVERY).await;
+    }
 }
 
 /// Sends the notes of runs that have ended, within a bound in time. Only notes depend on it.
 pub(super) async fn flush_notes(store: &dyn Store, runs: &Runs, of: &[Lease]) {
-    let flushing = async {
-        let _order = runs.flushing().await;
-        for beats in slices(&runs.to_report(Some(of), Instant::now())) {
-            if let Err(error) = extend(store, runs, beats).await {
-                tracing::debug!(target: "punctual", %error, "could not write the last notes of runs");
+    if timeout(FLUSH_MAX, report(store, runs, Some(of))).await.is_err() {
+        tracing::debug!(target: "punctual", "could not write the last notes of runs in time");
+    }
+}
+
+/// Sends notes; only of the given runs, if some are given. What the store may not have stays unsent.
+async fn report(store: &dyn Store, runs: &Runs, of: Option<&[Lease]>) {
+    let _order = runs.flushing.lock().await;
+    let mut report = Report { runs, beats: runs.to_report(of, Instant::now()), sent: 0 };
+    while let Some(beats) = report.beats[report.sent..].chunks(NOTES_MAX).next() {
+        match extend(store, runs, beats).await {
+            Ok(statuses) => {
+                let away = beats.iter().zip(statuses).filter(|(_, status)| *status == LeaseStatus::Away);
+                runs.keep_news(away.map(|(beat, _)| beat));
+                report.sent += beats.len();
+            }
+            Err(error) => {
+                tracing::debug!(target: "punctual", %error, "could not write the notes of runs");
                 return;
             }
         }
-    };
-    if timeout(FLUSH_MAX, flushing).await.is_err() {
-        // If the settle is repeated, the notes are sent again, too.
-        runs.keep_news(of.iter());
-        tracing::debug!(target: "punctual", "could not write the last notes of runs in time");
     }
+}
+
+/// Notes on their way. What was not sent when this is dropped is marked as unsent.
+struct Report<'a> {
+    runs: &'a Runs,
+    beats: Vec<Heartbeat>,
+    sent: usize,
+}
+
+impl Drop for Report<'_> {
+    fn drop(&mut self) {
+        self.runs.keep_news(self.beats[self.sent..].iter());
+    }
+}
+
+/// Sends one call, and passes on its answers to the runs.
+async fn extend(store: &dyn Store, runs: &Runs, beats: &[Heartbeat]) -> Result<Vec<LeaseStatus>> {
+    let statuses = store.extend(beats).await?;
+    for (beat, status) in beats.iter().zip(&statuses) {
+        runs.heard(beat.lease, *status);
+    }
+    Ok(statuses)
 }
 
 /// Brings the heartbeat forward whenever a cancel is requested for a job of this worker. Never returns.
@@ -394,5 +451,82 @@ pub(super) async fn cancels(store: &dyn Store, name: String, runs: &[&Runs]) -> 
                 sleep(CANCEL_PAUSE_AFTER_ERROR).await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use super::*;
+    use crate::{
+        core::{
+            job::{NewJob, Payload},
+            time::Timestamp,
+        },
+        runtime::{
+            client::Client,
+            testing::{Fault, FaultyStore, ManualClock},
+        },
+        store::{CallId, QueueRequest, Reserve, clock::Clock, memory::MemoryStore},
+    };
+
+    /// A store in which no heartbeat is answered, one run in it, and the number of heartbeats.
+    async fn unanswered() -> (Client, Runs, Arc<AtomicUsize>) {
+        let clock = ManualClock::new(Timestamp::saturating_from_ms(1_000_000));
+        let beats = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&beats);
+        let memory = Arc::new(MemoryStore::new(Clock::Manual(clock)));
+        let client = Client::new(Arc::new(FaultyStore::new(memory, move |verb| match verb {
+            "extend" => {
+                counted.fetch_add(1, Ordering::Relaxed);
+                Fault::Delay(Duration::from_hours(1))
+            }
+            _ => Fault::Pass,
+        })));
+        let mut job = NewJob::new(client.make_id(), "job", "work", Payload::json("1"));
+        job.options.lease = Some(LEASE_MIN);
+        client.store().enqueue(CallId { instance: 1, number: 1 }, &[job]).await.unwrap();
+        let reserve = Reserve {
+            call: CallId { instance: 1, number: 2 },
+            worker: "w".into(),
+            queues: vec![QueueRequest { queue: "work".into(), share: 1, at_most: 1 }],
+            n: 1,
+            lease: None,
+            company: false,
+        };
+        let reserved = client.store().reserve(&reserve).await.unwrap().jobs.pop().unwrap();
+        let (runs, lease, lasts) = (Runs::default(), reserved.lease, reserved.lasts);
+        let call = Call::new(reserved.job, lease.fence, client.clone(), Arc::clone(&runs.news), lasts);
+        runs.add(lease, Active::new(call, lasts, Instant::now(), None), Instant::now());
+        (client, runs, beats)
+    }
+
+    /// The heartbeats of a minute.
+    #[tokio::test(start_paused = true)]
+    async fn heartbeats_without_an_answer_are_bounded() {
+        let (client, runs, beats) = unanswered().await;
+        let minute = Duration::from_mins(1);
+        assert!(timeout(minute, heartbeat(&**client.store(), &runs)).await.is_err());
+        assert_eq!(beats.load(Ordering::Relaxed), UNANSWERED_MAX);
+    }
+
+    /// Three in the second that a heartbeat comes each third of, although a cancel each tenth asks for one.
+    #[tokio::test(start_paused = true)]
+    async fn cancels_add_no_heartbeats_while_one_has_no_answer() {
+        let (client, runs, beats) = unanswered().await;
+        let cancels = async {
+            loop {
+                sleep(CANCEL_PAUSE).await;
+                runs.beat_again_at(Instant::now());
+            }
+        };
+        let ten = Duration::from_secs(10);
+        let both = async { tokio::join!(heartbeat(&**client.store(), &runs), cancels) };
+        assert!(timeout(ten, both).await.is_err());
+        assert!((29..=31).contains(&beats.load(Ordering::Relaxed)), "{beats:?}");
     }
 }

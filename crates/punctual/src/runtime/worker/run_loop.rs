@@ -566,7 +566,7 @@ impl<'a> RunLoop<'a> {
         let call = self.call_of(job, lease.fence);
         let held = Held { lease, lasts, call, handler };
         if is_last_chance && !is_alone {
-            let run = Active { call: held.call.clone(), lasts, deadline: now, task: None, is_lost: false };
+            let run = Active::new(held.call.clone(), lasts, now, None);
             self.runs.add(lease, run, now);
             self.waiting.push(held, &self.runs.suspects);
         } else {
@@ -611,14 +611,14 @@ impl<'a> RunLoop<'a> {
         let task = async move { slot.fill(run(run_of, handler, graces).await) };
         let task = self.runtime.spawn(running.around(task.instrument(span)));
         let task = Some(task.abort_handle());
-        self.runs.add(lease, Active { call, lasts, deadline, task, is_lost: false }, now);
+        self.runs.add(lease, Active::new(call, lasts, deadline, task), now);
     }
 
     /// Settles a job without starting it.
     fn refuse(&mut self, reserved: Reserved, verdict: Verdict, now: Instant) {
         let Reserved { lease, lasts, job, .. } = reserved;
         let call = self.call_of(job, lease.fence);
-        self.runs.add(lease, Active { call, lasts, deadline: now, task: None, is_lost: false }, now);
+        self.runs.add(lease, Active::new(call, lasts, now, None), now);
         self.settlements.push(Settlement { lease, verdict });
     }
 

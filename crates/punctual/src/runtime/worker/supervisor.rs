@@ -12,7 +12,7 @@ use super::{
     config::Setup,
     dead_hook::DeadHook,
     health::Liveness,
-    leases::{Runs, cancels, heartbeat},
+    leases::{Runs, cancels, heartbeat, notes},
     precise_timer::PreciseTimer,
     registration::Registration,
     report::WorkReport,
@@ -40,7 +40,7 @@ pub(super) struct Work {
     pub(super) shutdown: Shutdown,
 }
 
-/// Runs a worker on a thread with its own runtime until its shutdown.
+/// Runs a worker until its shutdown: on a thread with its own runtime, or as a task in a simulation.
 pub(super) async fn supervise(work: Work) -> Result<WorkReport> {
     if simulation::is_on() {
         let task = AbortOnDropHandle::new(spawn_local(run_all(work)));
@@ -148,9 +148,13 @@ async fn run_loop(runs: &mut RunLoop<'_>, what: &str) -> Result<()> {
     }
 }
 
-/// Runs the heartbeat of a loop's runs.
+/// Runs the heartbeat of a loop's runs, and sends their notes.
 async fn beat(store: &dyn Store, runs: &Runs) -> Infallible {
-    restarted("heartbeat", || heartbeat(store, runs)).await
+    tokio::select! {
+        biased;
+        never = restarted("heartbeat", || heartbeat(store, runs)) => never,
+        never = restarted("notes", || notes(store, runs)) => never,
+    }
 }
 
 /// Runs the heartbeat of the second loop's runs, if there is one.
