@@ -95,6 +95,9 @@ pub enum What {
         since: u64,
         /// How many times.
         times: u64,
+        /// Which process alone it met, as its `open` line names it; `None`: all of them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        proc: Option<String>,
     },
     /// The nemesis will do no harm from here on.
     Healed,

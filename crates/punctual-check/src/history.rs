@@ -148,6 +148,8 @@ pub(crate) struct Harm {
     pub(crate) span: Span,
     /// The most leases that it may have cost.
     pub(crate) leases: u64,
+    /// The only process that it met, as a place in [`History::procs`]; `None`: it met all.
+    pub(crate) proc: Option<u32>,
 }
 
 /// A change of how jobs are placed in shards.
@@ -301,47 +303,78 @@ impl History {
     /// Counts what harm may have cost, and what it hit.
     fn weigh(
         &mut self,
-        harmed: &[(Span, u64)],
+        harmed: &[(Span, u64, Option<String>)],
         frozen: &[(Span, String, bool)],
         clock_steps: &[u64],
         trouble: &[Span],
     ) {
-        let kills: Vec<&Proc> = self.procs.iter().filter(|proc| proc.killed).collect();
-        self.hits = kills.iter().filter(|proc| proc.was_busy).count() as u64;
+        self.hits = self.procs.iter().filter(|proc| proc.killed && proc.was_busy).count() as u64;
         let at_work = |span: Span| -> u64 {
             // Who was not killed may still have leases after its last line.
             let is = |proc: &&Proc| proc.span.from <= span.to && (!proc.killed || span.from <= proc.span.to);
             self.procs.iter().filter(is).map(|proc| proc.slots).sum()
         };
+        let place = |name: &String| (0..).zip(&self.procs).find(|(_, proc)| proc.name == *name);
+        let kills = (0..).zip(&self.procs).filter(|(_, proc)| proc.killed);
         let mut harms: Vec<Harm> = kills
-            .iter()
-            .map(|proc| Harm { span: Span { from: proc.span.to, to: proc.span.to }, leases: proc.slots })
+            .map(|(at, proc)| Harm {
+                span: Span { from: proc.span.to, to: proc.span.to },
+                leases: proc.slots,
+                proc: Some(at),
+            })
             .collect();
         for kill in &self.server_kills {
             let span = Span { to: self.back_after(kill.to), ..*kill };
             self.hits += u64::from(trouble.iter().any(|call| call.from <= span.to && span.from <= call.to));
-            harms.push(Harm { span, leases: at_work(*kill) });
+            harms.push(Harm { span, leases: at_work(*kill), proc: None });
         }
         for (span, name, with_lock) in frozen {
-            let Some(at) = self.procs.iter().position(|proc| proc.name == *name) else { continue };
+            let Some((at, proc)) = place(name) else { continue };
             self.frozen += 1;
             // It cost nothing unless a lease of that process ended without it.
             let is_hit = self.backs.iter().any(|back| {
                 back.span.from <= span.to.saturating_add(LATE_NEWS)
                     && span.from <= back.span.to
-                    && self.run(back.job, back.fence).is_some_and(|run| run.proc as usize == at)
+                    && self.run(back.job, back.fence).is_some_and(|run| run.proc == at)
             });
             self.hits += u64::from(is_hit);
-            let leases = if *with_lock { at_work(*span) } else { self.procs[at].slots };
-            harms.push(Harm { span: *span, leases });
+            harms.push(if *with_lock {
+                Harm { span: *span, leases: at_work(*span), proc: None }
+            } else {
+                Harm { span: *span, leases: proc.slots, proc: Some(at) }
+            });
         }
-        self.harmed = harmed.iter().map(|(_, times)| times).sum();
-        let steps = clock_steps.iter().map(|&m| (Span { from: m, to: m }, 1));
-        for (span, times) in harmed.iter().copied().chain(steps) {
-            harms.push(Harm { span, leases: at_work(span).saturating_mul(times) });
+        self.harmed = harmed.iter().map(|(_, times, _)| times).sum();
+        for (span, times, met) in harmed {
+            let (slots, proc) = match met {
+                Some(name) => match place(name) {
+                    Some((at, proc)) => (proc.slots, Some(at)),
+                    None => (at_work(*span), None),
+                },
+                None => (at_work(*span), None),
+            };
+            harms.push(Harm { span: *span, leases: slots.saturating_mul(*times), proc });
+        }
+        for &m in clock_steps {
+            let span = Span { from: m, to: m };
+            harms.push(Harm { span, leases: at_work(span), proc: None });
         }
         harms.sort_by_key(|harm| harm.span.from);
         self.harms = harms;
+    }
+
+    /// Returns the parts of a stretch of time in which no harm was done, to any process or to this one.
+    pub(crate) fn undisturbed(&self, Span { mut from, to }: Span, proc: Option<u32>) -> Vec<Span> {
+        let mut parts = Vec::new();
+        for harm in self.harms.iter().take_while(|harm| harm.span.from < to) {
+            let is_met = proc.is_none() || harm.proc.is_none() || harm.proc == proc;
+            if is_met && from < harm.span.to {
+                parts.push(Span { from, to: harm.span.from.max(from) });
+                from = harm.span.to;
+            }
+        }
+        parts.push(Span { from, to: to.max(from) });
+        parts
     }
 
     /// When a call was answered that was made after this instant.

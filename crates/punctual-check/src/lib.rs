@@ -52,6 +52,7 @@
 //! | F1 | a job's fences don't rise, or one is given twice |
 //! | T1 | a job is reserved before its time, by the store's clock or by the referee's |
 //! | C1, C2 | a job is reserved after its cancel was answered, or before the time it was moved to |
+//! | C4 | a run goes on for longer than [`Options::cancel_within`] after its cancel was requested, with no harm done to its process |
 //! | U1 | two jobs hold one unique key at once |
 //! | L1 | more jobs of a concurrency key run at once than may, or of a group of a queue whose limit was noted |
 //! | E | a job that the drill marked doesn't end as it must |

@@ -6,12 +6,12 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use punctual_check::{History, Options, judge};
 
-const USAGE: &str =
-    "usage: punctual-check [--no-referee] [--undone-max-ms=N] [--start-within-ms=N] FILE_OR_FOLDER…
+const USAGE: &str = "usage: punctual-check [OPTIONS] FILE_OR_FOLDER…
   judges recorded histories (*.ndjson)
   --no-referee       the store's clock was turned by hand
   --undone-max-ms=N  how old answers may be that are lost with a killed server; 0 unless said otherwise
-  --start-within-ms=N  how long a due job may wait for no reason; not judged unless said";
+  --start-within-ms=N  how long a due job may wait for no reason; not judged unless said
+  --cancel-within-ms=N  how long a run may go on after its cancel was requested; not judged unless said";
 
 fn main() -> ExitCode {
     let mut options = Options::default();
@@ -28,6 +28,9 @@ fn main() -> ExitCode {
             }
             Some(flag) if ms_of(flag, "--start-within-ms=").is_some() => {
                 options.start_within = ms_of(flag, "--start-within-ms=");
+            }
+            Some(flag) if ms_of(flag, "--cancel-within-ms=").is_some() => {
+                options.cancel_within = ms_of(flag, "--cancel-within-ms=");
             }
             Some(flag) if flag.starts_with('-') => {
                 eprintln!("unknown option {flag}\n{USAGE}");

@@ -30,11 +30,14 @@ pub struct Options {
     /// How long a due job may wait while a slot is free and no harm is done, or a lapsed lease until it is reclaimed;
     /// `None`: that is not judged.
     pub start_within: Option<Duration>,
+    /// How long a run may continue after its cancel was requested, while no harm is done to its process. That is the time until
+    /// its worker hears of it, and the longest grace period of that worker. `None`: that is not judged.
+    pub cancel_within: Option<Duration>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { referee: true, undone_max: Duration::ZERO, start_within: None }
+        Self { referee: true, undone_max: Duration::ZERO, start_within: None, cancel_within: None }
     }
 }
 
@@ -65,7 +68,7 @@ pub fn judge(history: &History, options: Options) -> Verdict {
         count::judge(&story, history, &links, &mut verdict);
         time::judge(&story, history, &links, referee, &mut verdict);
         if !is_shaken {
-            control::judge(&story, history, &mut verdict);
+            control::judge(&story, history, options.cancel_within.filter(|_| referee), &mut verdict);
             holds.extend(control::hold(&story, history, referee));
             limited.add(&story, history, referee);
         }

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -26,7 +26,9 @@ use tokio::{
 use crate::{
     bug::Bug,
     log::{Entry, Log, START_MS, hash},
-    plan::{ActPlan, Behaviour, ConflictPlan, DeedPlan, JobPlan, LEASE_MS_MAX, Plan, ScopePlan},
+    plan::{
+        ActPlan, Behaviour, ConflictPlan, DeedPlan, GRACE_MS_MAX, JobPlan, LEASE_MS_MAX, Plan, ScopePlan,
+    },
     process::{Life, Process, Running, recorder},
 };
 
@@ -35,6 +37,9 @@ pub(crate) const QUEUE: &str = "work";
 const KIND: &str = "job";
 /// After the longest lease, how much later a due job may start, or a lapsed lease be reclaimed (D8).
 const START_WITHIN: Duration = Duration::from_millis(LEASE_MS_MAX + 2_000);
+/// How long a run may continue after its cancel was requested: the longest interval between two heartbeats, the longest grace
+/// period, which is that of a shutdown, and a second.
+const CANCEL_WITHIN: Duration = Duration::from_millis(LEASE_MS_MAX / 3 + GRACE_MS_MAX + 1_000);
 /// How long notifications that were lost may have kept a worker waiting after the harm.
 const DEAF_AFTER_HARM: Duration = Duration::from_secs(3);
 /// How long clients may take after the harm: they repeat calls for half a minute.
@@ -55,8 +60,8 @@ pub(crate) struct Scene {
     /// The newest fence of each job, for a planted bug.
     pub(crate) fences: Arc<Mutex<BTreeMap<JobId, u64>>>,
     is_chaos: AtomicBool,
-    /// How many calls met a fault.
-    harm: AtomicU64,
+    /// How many calls of each process met a fault that may have cost it leases.
+    harm: Mutex<BTreeMap<String, u64>>,
     /// The ids of jobs that a client has begun to enqueue.
     ids: Mutex<BTreeMap<u32, JobId>>,
     /// Names of processes that a job kills.
@@ -69,9 +74,10 @@ impl Scene {
         self.is_chaos.load(Ordering::Relaxed)
     }
 
-    /// Counts a fault.
-    pub(crate) fn harm(&self) {
-        self.harm.fetch_add(1, Ordering::Relaxed);
+    /// Counts a fault that may cost a process leases.
+    pub(crate) fn harm(&self, process: &str) {
+        let mut harm = self.harm.lock().unwrap_or_else(PoisonError::into_inner);
+        *harm.entry(process.to_owned()).or_default() += 1;
     }
 
     /// Kills a process from within; returns `false` in the second phase, in which nothing is killed.
@@ -143,7 +149,7 @@ async fn drive(plan: Plan, bug: Option<Bug>) -> Run {
         log: Log::new(),
         fences: Arc::default(),
         is_chaos: AtomicBool::new(true),
-        harm: AtomicU64::new(0),
+        harm: Mutex::default(),
         ids: Mutex::default(),
         poisoned,
     });
@@ -164,7 +170,8 @@ async fn drive(plan: Plan, bug: Option<Bug>) -> Run {
         files[*process].push(line.clone());
     }
     let start_within = (!scene.plan.has_limits()).then_some(START_WITHIN);
-    let verdict = judge(&History::from_lines(files), Options { start_within, ..Options::default() });
+    let options = Options { start_within, cancel_within: Some(CANCEL_WITHIN), ..Options::default() };
+    let verdict = judge(&History::from_lines(files), options);
     let names =
         scene.ids.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(n, id)| (*id, *n)).collect();
     Run { entries, names, verdict, troubles, lives, simulated }
@@ -303,9 +310,9 @@ impl Fleet {
         let faults = &self.scene.plan.faults;
         let way = Duration::from_millis(faults.slow_ms.max(faults.latency_ms));
         sleep(2 * way + DEAF_AFTER_HARM).await;
-        let times = self.scene.harm.load(Ordering::Relaxed);
-        if 0 < times {
-            self.nemesis.note(What::Harmed { since: 0, times });
+        let harm = std::mem::take(&mut *self.scene.harm.lock().unwrap_or_else(PoisonError::into_inner));
+        for (proc, times) in harm {
+            self.nemesis.note(What::Harmed { since: 0, times, proc: Some(proc) });
         }
         self.nemesis.note(What::Healed);
 

@@ -34,9 +34,19 @@ pub(crate) struct Network {
     life: Life,
     /// Differs between processes.
     salt: u64,
-    /// How many calls of each verb were made.
-    calls: Mutex<BTreeMap<&'static str, u64>>,
+    /// The name of the process.
+    process: String,
+    /// What each verb met so far.
+    calls: Mutex<BTreeMap<&'static str, Calls>>,
     planted: Planted,
+}
+
+/// The calls of a verb so far.
+#[derive(Default)]
+struct Calls {
+    made: u64,
+    /// Whether the last one failed.
+    failed: bool,
 }
 
 /// What befalls a call.
@@ -50,11 +60,12 @@ struct Fate {
 }
 
 impl Network {
-    pub(crate) fn new(scene: &Arc<Scene>, life: &Life, salt: u64) -> Self {
+    pub(crate) fn new(scene: &Arc<Scene>, life: &Life, process: &str, salt: u64) -> Self {
         Self {
             scene: Arc::clone(scene),
             life: life.clone(),
             salt,
+            process: process.to_owned(),
             calls: Mutex::default(),
             planted: Planted::new(scene, salt),
         }
@@ -65,30 +76,37 @@ impl Network {
     }
 
     fn fate(&self, verb: &'static str) -> Fate {
-        let number = {
-            let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-            let number = calls.entry(verb).or_default();
-            *number += 1;
-            *number
-        };
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let calls = calls.entry(verb).or_default();
+        calls.made += 1;
         if !self.scene.is_chaos() {
             return Fate::default();
         }
         let faults = &self.scene.plan.faults;
-        let is_wait = verb == "wait";
-        let verb = verb.bytes().fold(0, |sum: u64, byte| sum.wrapping_mul(31) + u64::from(byte));
+        let salt = verb.bytes().fold(0, |sum: u64, byte| sum.wrapping_mul(31) + u64::from(byte));
         let mut random = Rng::with_seed(
-            self.scene.plan.seed ^ self.salt.rotate_left(20) ^ verb.rotate_left(40) ^ number.rotate_left(52),
+            self.scene.plan.seed
+                ^ self.salt.rotate_left(20)
+                ^ salt.rotate_left(40)
+                ^ calls.made.rotate_left(52),
         );
         let mut is = |per_mille: u32| 0 < per_mille && random.u32(0..1_000) < per_mille;
-        if is_wait {
+        if verb == "wait" {
             return Fate { deaf: is(faults.deaf), ..Fate::default() };
         }
         let (refused, lost, slow) = (is(faults.refused), is(faults.lost), is(faults.slow));
-        let most = if slow { faults.slow_ms } else { faults.latency_ms };
-        if refused || lost || slow {
-            self.scene.harm();
+        let (fails, failed) = (refused || lost, calls.failed);
+        calls.failed = fails;
+        // A worker repeats a reserve at once, and the same leases answer it. Other verbs hold no leases.
+        let costs = match verb {
+            "extend" => fails || slow,
+            "reserve" | "settle" => fails && failed || slow,
+            _ => false,
+        };
+        if costs {
+            self.scene.harm(&self.process);
         }
+        let most = if slow { faults.slow_ms } else { faults.latency_ms };
         Fate { there_ms: random.u64(0..=most), back_ms: random.u64(0..=most), refused, lost, deaf: false }
     }
 

@@ -11,6 +11,8 @@ const JOBS_MAX: u32 = 60;
 const CHAOS_MS: std::ops::RangeInclusive<u64> = 3_000..=40_000;
 /// The longest lease of a drawn plan, in milliseconds.
 pub(crate) const LEASE_MS_MAX: u64 = 5_000;
+/// The longest grace period of a shutdown, in milliseconds; that of a cancel is shorter.
+pub(crate) const GRACE_MS_MAX: u64 = 5_000;
 
 /// What happens in a run.
 #[derive(Clone, Debug, Serialize)]
@@ -241,7 +243,7 @@ fn worker(random: &mut Rng) -> WorkerPlan {
         slots: random.usize(1..=4),
         lease_ms: random.u64(1_000..=LEASE_MS_MAX),
         cancel_grace_ms: random.u64(0..=3_000),
-        shutdown_grace_ms: random.u64(0..=5_000),
+        shutdown_grace_ms: random.u64(0..=GRACE_MS_MAX),
     }
 }
 
@@ -260,7 +262,7 @@ fn job(n: u32, chaos_ms: u64, clients: usize, taste: Taste, random: &mut Rng) ->
         0..8 => Behaviour::Quick,
         8..11 => Behaviour::Slow(random.u64(1..=4_000)),
         11 => Behaviour::Slow(random.u64(4_000..=15_000)),
-        12 => Behaviour::Deaf(random.u64(1..=6_000)),
+        12 => Behaviour::Deaf(random.u64(1..=15_000)),
         13 => Behaviour::Hang,
         14..16 => Behaviour::Fail(random.u32(1..=4)),
         16 => Behaviour::Panic(random.u32(1..=2)),

@@ -49,7 +49,7 @@ impl Process {
         let life = Life::default();
         let recorder = Arc::new(recorder(scene, name.clone(), slots, life.clone()));
         let salt = name.bytes().fold(7, |sum: u64, byte| sum.wrapping_mul(0x0100_0193) ^ u64::from(byte));
-        let network: Arc<dyn Store> = Arc::new(Network::new(scene, &life, salt));
+        let network: Arc<dyn Store> = Arc::new(Network::new(scene, &life, &name, salt));
         let client = Client::new(Arc::new(RecordingStore::new(network, Arc::clone(&recorder))));
         Self { name, life, recorder, client }
     }

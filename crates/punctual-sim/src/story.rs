@@ -172,7 +172,10 @@ impl<'a> Telling<'a> {
                 Some(format!("{proc} is dead{open}"))
             }
             What::Healed => Some("no harm from here on".to_owned()),
-            What::Harmed { times, .. } => Some(format!("{times} faults so far")),
+            What::Harmed { times, proc: Some(proc), .. } => {
+                Some(format!("{times} faults so far that may cost {proc} leases"))
+            }
+            What::Harmed { times, proc: None, .. } => Some(format!("{times} faults so far")),
             What::Dump { jobs, .. } => {
                 let jobs: Vec<String> = jobs
                     .iter()

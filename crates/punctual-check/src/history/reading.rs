@@ -63,7 +63,7 @@ pub(super) struct Reading {
     clung: Vec<(Job, u64, u64)>,
     killed_at: HashMap<String, u64>,
     clock_steps: Vec<u64>,
-    harmed: Vec<(Span, u64)>,
+    harmed: Vec<(Span, u64, Option<String>)>,
     /// When which process stood still, and whether all others waited for it.
     frozen: Vec<(Span, String, bool)>,
     /// Calls that failed, or were not answered.
@@ -162,7 +162,9 @@ impl Reading {
             What::Frozen { proc, since, with_lock } => {
                 self.frozen.push((Span { from: since, to: m }, proc, with_lock));
             }
-            What::Harmed { since, times } => self.harmed.push((Span { from: since, to: m }, times)),
+            What::Harmed { since, times, proc } => {
+                self.harmed.push((Span { from: since, to: m }, times, proc));
+            }
             What::Healed => self.history.healed_at = Some(m),
             What::GroupLimit { queue, running } => {
                 let queue = self.name(queue);

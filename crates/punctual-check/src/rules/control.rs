@@ -1,17 +1,27 @@
-//! C1 to C3 and U1: an operator's word holds from its answer on, and a unique key has one holder.
+//! C1 to C4 and U1: an operator's word holds from its answer on, and a unique key has one holder.
+
+use std::time::Duration;
 
 use punctual::job::Scope;
 
 use super::link::acted;
 use crate::{
     event::{Deed, Due},
-    history::{Fate, History, Job, NEVER, Span, Story, Sure, Try},
+    history::{Act, Fate, History, Job, NEVER, Span, Story, Sure, Try},
     verdict::Verdict,
 };
 
-pub(super) fn judge(story: &Story<'_>, history: &History, verdict: &mut Verdict) {
+pub(super) fn judge(
+    story: &Story<'_>,
+    history: &History,
+    cancel_within: Option<Duration>,
+    verdict: &mut Verdict,
+) {
     cancelled_never_starts(story, history, verdict);
     rescheduled_waits(story, history, verdict);
+    if let Some(within) = cancel_within {
+        cancel_is_heard(story, history, within, verdict);
+    }
 }
 
 /// C1, C3: neither after `cancelled`, nor after `requested` once the run that went on has ended.
@@ -52,6 +62,35 @@ fn rescheduled_waits(story: &Story<'_>, history: &History, verdict: &mut Verdict
         if run.now < at && !free {
             verdict.broken("C2", Some(story.id), || {
                 format!("was rescheduled, and reserved {} ms before its new time", at - run.now)
+            });
+        }
+    }
+}
+
+/// C4: a run whose cancel was requested ends soon, unless harm is done to its process.
+fn cancel_is_heard(story: &Story<'_>, history: &History, within: Duration, verdict: &mut Verdict) {
+    let within = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
+    let requested = |act: &&Act| act.deed == Deed::Cancel && act.sure == Sure::Requested;
+    for act in story.acts.iter().filter(requested) {
+        // An earlier one had ended: nothing is requested of a job that does not run.
+        let Some(run) = story.runs.iter().rev().find(|run| run.span.before(act.span)) else { continue };
+        let fence = run.row.fence;
+        let ends = story.ends.iter().filter(|end| end.fence == fence).map(|end| end.span.from);
+        let backs = story.backs.iter().filter(|back| back.fence == fence).map(|back| back.span.from);
+        let others = story.runs.iter().filter(|other| fence < other.row.fence).map(|other| other.span.from);
+        let gone = history.procs.get(run.proc as usize).map(|proc| proc.span.to);
+        let over = ends.chain(backs).chain(others).chain(gone).chain(history.dumped_at).min();
+        let goes_on = Span { from: act.span.to, to: over.unwrap_or(NEVER) };
+        let longest = history
+            .undisturbed(goes_on, Some(run.proc))
+            .into_iter()
+            .map(|span| span.to - span.from)
+            .max()
+            .unwrap_or(0);
+        if within < longest {
+            verdict.broken("C4", Some(story.id), || {
+                let ms = longest / 1_000_000;
+                format!("its cancel was requested, and fence {fence} went on for {ms} ms, with no harm done")
             });
         }
     }

@@ -188,18 +188,9 @@ impl Open {
     }
 
     /// For how long at most between one harm and the next.
-    fn longest(&self, history: &History, Span { mut from, to }: Span) -> u64 {
-        let mut longest = 0;
-        if to <= from {
-            return longest;
-        }
-        for harm in history.harms.iter().take_while(|harm| harm.span.from < to) {
-            if from < harm.span.to {
-                longest = longest.max(self.until(harm.span.from.max(from)) - self.until(from));
-                from = harm.span.to;
-            }
-        }
-        longest.max(self.until(to).saturating_sub(self.until(from)))
+    fn longest(&self, history: &History, span: Span) -> u64 {
+        let of = |part: Span| self.until(part.to).saturating_sub(self.until(part.from));
+        history.undisturbed(span, None).into_iter().map(of).max().unwrap_or(0)
     }
 }
 

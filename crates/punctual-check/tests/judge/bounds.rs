@@ -177,12 +177,22 @@ fn a_kill_of_the_server_and_other_harm_cost_as_many_as_all_had_slots() {
     let server = |file: &mut File| file.note(4.0, What::ServerKilled { since: 4 * SECOND - 10 });
     breaks(&lost_leases(2, 0, 2, server), "D5", false);
     breaks(&lost_leases(3, 0, 2, server), "D5", true);
-    let stall = |times| move |file: &mut File| file.note(2.0, What::Harmed { since: SECOND, times });
+    let stall =
+        |times| move |file: &mut File| file.note(2.0, What::Harmed { since: SECOND, times, proc: None });
     breaks(&lost_leases(4, 0, 2, stall(2)), "D5", false);
     breaks(&lost_leases(5, 0, 2, stall(2)), "D5", true);
     // Who comes later loses nothing.
-    let early = |file: &mut File| file.note(0.2, What::Harmed { since: SECOND / 10, times: 1 });
+    let early = |file: &mut File| file.note(0.2, What::Harmed { since: SECOND / 10, times: 1, proc: None });
     breaks(&lost_leases(1, 0, 2, early), "D5", true);
+    // What one process met costs its own leases.
+    let met = |proc: &'static str| {
+        move |file: &mut File| {
+            file.note(2.0, What::Harmed { since: SECOND, times: 1, proc: Some(proc.to_owned()) });
+        }
+    };
+    breaks(&lost_leases(2, 0, 2, met("loser")), "D5", false);
+    breaks(&lost_leases(3, 0, 2, met("loser")), "D5", true);
+    breaks(&lost_leases(1, 0, 2, met("all")), "D5", true);
 }
 
 #[test]
@@ -257,7 +267,7 @@ fn unanswered_reserve(more: impl Fn(&mut File, CallId), second: f64) -> Verdict 
     other.lost(2.0, Op::Reserve { call });
     file.begin(3.0, 1, 7);
     more(&mut other, call);
-    file.note(3.5, What::Harmed { since: 3 * SECOND, times: 1 });
+    file.note(3.5, What::Harmed { since: 3 * SECOND, times: 1, proc: None });
     let row = Reservation { attempt: 2, expired_leases: 1, ..File::row(second, 1, 9) };
     file.begin_as(second, row, vec![]);
     file.end(second + 0.5, 1, 9);

@@ -107,13 +107,13 @@ fn a_job_waits_out_harm_and_no_longer() {
     // Of harm at these instants, one cuts the wait into parts that are short enough.
     for (harm, late) in [(4.0, false), (0.5, true), (1.5, true), (6.5, true), (8.0, true)] {
         let (mut driver, worker) = run_at(7.0);
-        driver.note(harm, What::Harmed { since: (harm * 1e9) as u64, times: 1 });
+        driver.note(harm, What::Harmed { since: (harm * 1e9) as u64, times: 1, proc: None });
         driver.dump(200.0, &[(1, State::Done)]);
         is_late(&judged(&[&driver, &worker]), late);
     }
     // Harm that lasts is no wait.
     let (mut driver, worker) = run_at(9.0);
-    driver.note(7.0, What::Harmed { since: 3_000_000_000, times: 1 });
+    driver.note(7.0, What::Harmed { since: 3_000_000_000, times: 1, proc: None });
     driver.dump(200.0, &[(1, State::Done)]);
     is_late(&judged(&[&driver, &worker]), false);
 }
@@ -207,4 +207,68 @@ fn what_is_due_after_the_end_may_wait_at_rest_and_nothing_else() {
     is_late(&told(1.0, &failed(Due::In(18_000))), false);
     is_late(&told(1.0, &failed(Due::In(16_000))), true);
     is_late(&told(1.0, &failed(Due::Now)), true);
+}
+
+// ── C4 ──
+
+/// A run of job 1 from 2 s to `end`, or to the end of its process. Its cancel is requested at 3 s; it may go on for 4 s.
+fn cancelled_run(end: Option<f64>, with: impl FnOnce(&mut File)) -> Verdict {
+    let (mut driver, mut worker) = (File::new("driver", 0), File::new("worker", 1));
+    driver.enqueue(1.0, 1);
+    worker.begin(2.0, 1, 7);
+    driver.ask(3.0, 1, Deed::Cancel);
+    let state = if let Some(end) = end {
+        worker.end_as(end, 1, 7, Said::Cancel, State::Cancelled);
+        State::Cancelled
+    } else {
+        State::Running
+    };
+    with(&mut driver);
+    driver.dump(200.0, &[(1, state)]);
+    let cancel_within = Some(Duration::from_secs(4));
+    verdict_with(&[&driver, &worker], Options { cancel_within, ..Options::default() })
+}
+
+#[test]
+fn a_run_hears_of_its_cancel() {
+    let note = |m: f64, proc: Option<&'static str>| {
+        move |file: &mut File| {
+            file.note(m, What::Harmed { since: (m * 1e9) as u64, times: 1, proc: proc.map(str::to_owned) });
+        }
+    };
+    let harm = |m| note(m, None);
+    let harm_to = |proc| note(6.0, Some(proc));
+    for (told, is_deaf) in [
+        (cancelled_run(Some(6.9), |_| ()), false),
+        (cancelled_run(Some(7.2), |_| ()), true),
+        // Each part is short enough.
+        (cancelled_run(Some(9.0), harm(6.0)), false),
+        (cancelled_run(Some(9.0), harm(4.0)), true),
+        (cancelled_run(Some(9.0), harm_to("driver")), true),
+        (cancelled_run(Some(9.0), harm_to("worker")), false),
+        // A second request changes nothing.
+        (cancelled_run(Some(7.2), |file| file.ask(6.0, 1, Deed::Cancel)), true),
+    ] {
+        assert_eq!(told.count("C4"), u64::from(is_deaf), "{told}");
+    }
+}
+
+#[test]
+fn a_run_whose_process_is_gone_hears_of_nothing() {
+    let told = cancelled_run(None, |file| {
+        file.kill(4.0, "worker");
+        file.reclaim(40.0, 1, 7, State::Cancelled);
+    });
+    assert_eq!(told.count("C4"), 0, "{told}");
+}
+
+#[test]
+fn nobody_is_deaf_to_a_cancel_unless_it_is_asked() {
+    let (mut driver, mut worker) = (File::new("driver", 0), File::new("worker", 1));
+    driver.enqueue(1.0, 1);
+    worker.begin(2.0, 1, 7);
+    driver.ask(3.0, 1, Deed::Cancel);
+    worker.end_as(171.0, 1, 7, Said::Cancel, State::Cancelled);
+    driver.dump(200.0, &[(1, State::Cancelled)]);
+    assert_eq!(verdict(&[&driver, &worker]).verdict, Word::Valid);
 }

@@ -203,7 +203,7 @@ fn made(
     };
     (0..3).for_each(|_| sim.spawn());
     // Stalls and slow steps cost leases, too.
-    sim.driver.push(Simulator::line(sim.t, 0, What::Harmed { since: sim.t, times: 1 }));
+    sim.driver.push(Simulator::line(sim.t, 0, What::Harmed { since: sim.t, times: 1, proc: None }));
     for step in 0..steps {
         if Some(step) == outage {
             sim.outage();

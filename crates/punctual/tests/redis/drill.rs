@@ -216,7 +216,7 @@ impl Drill {
         for worker in std::mem::take(&mut self.workers) {
             worker.await.unwrap().expect("a worker goes on");
         }
-        self.recorder.note(What::Harmed { since: self.begun, times: FELT * faults });
+        self.recorder.note(What::Harmed { since: self.begun, times: FELT * faults, proc: None });
         self.store.dump().await.unwrap();
         let history = History::read(&[self.dir.path().to_owned()]).unwrap();
         let verdict = judge(&history, Options::default());

@@ -217,7 +217,7 @@ impl Drill<'_> {
             (None, Some(servers)) => servers.cut_connections(),
             (None, None) => return Err("there are no connections to cut".into()),
         }
-        self.recorder.note(What::Harmed { since, times: 1 });
+        self.recorder.note(What::Harmed { since, times: 1, proc: None });
         Ok(())
     }
 }
