@@ -35,6 +35,8 @@ pub enum Fault {
     Away,
     /// The call takes effect and answers this much later.
     Delay(Duration),
+    /// The call takes effect this much later, and answers then.
+    Late(Duration),
 }
 
 /// Chooses the fault of a call by the name of the verb.
@@ -118,6 +120,10 @@ fn befallen<'a, T: Send + 'a>(
                     ErrorKind::UnknownOutcome,
                     format!("the answer of {verb} was lost on purpose"),
                 ))
+            }
+            Fault::Late(by) => {
+                tokio::time::sleep(by).await;
+                call().await
             }
             Fault::Delay(by) => {
                 let answer = call().await;

@@ -166,6 +166,81 @@ async fn what_was_not_heard_is_told_again() {
     assert_eq!(lines(&rig.get(id).await.notes), [(1, "hello")]);
 }
 
+/// The same, of a run that goes on and tells nothing more.
+#[tokio::test]
+async fn what_was_not_heard_is_told_again_while_the_run_goes_on() {
+    let mut failed = false;
+    let rig = Rig::faulty(move |verb| {
+        let fails = verb == "extend" && !std::mem::replace(&mut failed, true);
+        if fails { Fault::Before } else { Fault::Pass }
+    });
+    let id = rig.enqueue_long().await;
+    let (stop, working) = start(rig.worker().handle(async |_: Work, ctx: Ctx| {
+        ctx.log("hello");
+        ctx.cancel_token().cancelled().await;
+    }));
+    let heard = async {
+        while rig.get(id).await.notes.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, heard).await.unwrap();
+    stop.cancel();
+    working.await.unwrap().unwrap();
+}
+
+/// Notes that are on their way when their run ends are not overtaken by its settlement.
+#[tokio::test]
+async fn a_settlement_waits_for_notes_on_their_way() {
+    let mut begun = false;
+    let mut rig = Rig::faulty(move |verb| {
+        let is_first = verb == "extend" && !std::mem::replace(&mut begun, true);
+        if is_first { Fault::Late(Duration::from_millis(100)) } else { Fault::Pass }
+    });
+    let id = rig.enqueue_long().await;
+    let (end, ended) = tokio::sync::watch::channel(false);
+    let (stop, working) = start(rig.worker().handle(move |_: Work, ctx: Ctx| {
+        let mut ended = ended.clone();
+        async move {
+            ctx.log("hello");
+            let _ = ended.wait_for(|ended| *ended).await;
+        }
+    }));
+    rig.called("extend").await;
+    end.send(true).unwrap();
+    stop.cancel();
+    assert_eq!(working.await.unwrap().unwrap().done, 1);
+    assert_eq!(lines(&rig.get(id).await.notes), [(1, "hello")]);
+}
+
+/// Nor do they hold up those of another run.
+#[tokio::test]
+async fn notes_that_hang_hold_up_no_last_notes_of_others() {
+    let mut begun = false;
+    let mut rig = Rig::faulty(move |verb| {
+        let is_first = verb == "extend" && !std::mem::replace(&mut begun, true);
+        if is_first { Fault::Late(Duration::from_hours(1)) } else { Fault::Pass }
+    });
+    rig.enqueue_long().await;
+    let (stop, working) = start(rig.worker().slots(2).handle(async |job: Work, ctx: Ctx| {
+        ctx.log("hello");
+        if job.n == 1 {
+            ctx.cancel_token().cancelled().await;
+        }
+    }));
+    rig.called("extend").await;
+    let id = rig.client.enqueue(Work { n: 2 }).lease(LONG).await.unwrap().id().unwrap();
+    let done = async {
+        while rig.get(id).await.state != State::Done {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, done).await.unwrap();
+    assert_eq!(lines(&rig.get(id).await.notes), [(1, "hello")]);
+    stop.cancel();
+    working.abort();
+}
+
 /// S12: a cancel reaches a run at once, not with the next heartbeat.
 #[tokio::test]
 async fn a_cancel_is_pushed() {

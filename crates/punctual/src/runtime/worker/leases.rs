@@ -13,16 +13,20 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     convert::Infallible,
+    pin::pin,
     rc::Rc,
     sync::Arc,
     time::Duration,
 };
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use futures_util::{
+    future::join_all,
+    stream::{FuturesUnordered, StreamExt},
+};
 use tokio::{
-    sync::{Mutex, Notify},
+    sync::Notify,
     task::AbortHandle,
     time::{Instant, sleep, sleep_until, timeout},
 };
@@ -47,7 +51,7 @@ const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// The most runs whose notes are sent with one call.
 const NOTES_MAX: usize = BATCH_BYTES_MAX / NOTES_BYTES_MAX;
 /// The most heartbeats without an answer. At that many, the next one waits for an answer. It takes 32 s to come to that
-/// many, and each call of a store fails before that.
+/// many, and each call over a network was answered or has failed before that.
 const UNANSWERED_MAX: usize = 96;
 /// The pause between two heartbeats while one has no answer: those of the shortest lease. It bounds what cancels add.
 const UNANSWERED_PAUSE: Duration = LEASE_MIN.checked_div(3).unwrap();
@@ -115,8 +119,10 @@ pub(crate) struct Runs {
     moved: Notify,
     /// Notified by runs that have something to report.
     pub(crate) news: Arc<Notify>,
-    /// Held while notes are sent, so that newer notes are not overtaken.
-    flushing: Mutex<()>,
+    /// The runs whose notes are on their way. Newer ones wait, so that they are not overtaken.
+    telling: RefCell<HashSet<Lease>>,
+    /// Notified when notes have arrived, or their call has failed.
+    told: Notify,
     /// How long a run can go on after its cancel was requested.
     cancel_grace: Duration,
 }
@@ -249,31 +255,35 @@ impl Runs {
         active.iter().filter(|(_, run)| run.is_held(now)).map(|(lease, _)| (*lease).into()).collect()
     }
 
-    /// Returns whether a run has something to report.
+    /// Returns whether the store does not have all notes of a run, as far as is known. It takes none of a lost lease.
     pub(crate) fn has_news(&self, lease: Lease) -> bool {
-        self.active.borrow().get(&lease).is_some_and(|run| run.call.has_news())
+        let active = self.active.borrow();
+        let has_news = |run: &Active| run.call.has_news() || self.telling.borrow().contains(&lease);
+        active.get(&lease).is_some_and(|run| !run.is_lost && has_news(run))
     }
 
-    /// Returns the heartbeats of runs that have something to report; only of the given runs, if some are given.
-    pub(crate) fn to_report(&self, of: Option<&[Lease]>, now: Instant) -> Vec<Heartbeat> {
+    /// Returns the leases that are kept of runs that have something to report.
+    fn with_news(&self, now: Instant) -> Vec<Lease> {
         let active = self.active.borrow();
-        let beat = |(lease, run): (&Lease, &Active)| {
-            run.call.take_news().map(|notes| Heartbeat { notes: Some(notes), ..(*lease).into() })
-        };
-        match of {
-            None => active.iter().filter(|(_, run)| run.is_held(now)).filter_map(beat).collect(),
-            Some(of) => of.iter().filter_map(|lease| active.get_key_value(lease)).filter_map(beat).collect(),
-        }
+        let told = active.iter().filter(|(_, run)| run.is_held(now) && run.call.has_news());
+        told.map(|(lease, _)| *lease).collect()
     }
 
-    /// Marks notes as unsent, because the store may not have them. They are sent again, if their runs have not ended by
-    /// then.
-    fn keep_news<'a>(&self, of: impl Iterator<Item = &'a Heartbeat>) {
-        let active = self.active.borrow();
-        for run in of.filter_map(|beat| active.get(&beat.lease)) {
-            run.call.keep_news();
-            self.news.notify_one();
+    /// Takes what these runs have to report, unless notes of theirs are on their way; `None` if that is nothing.
+    fn take_news(&self, of: &[Lease]) -> Option<Told<'_>> {
+        let (active, mut telling) = (self.active.borrow(), self.telling.borrow_mut());
+        let mut beats = Vec::new();
+        for lease in of {
+            if let Some(run) = active.get(lease)
+                && !run.is_lost
+                && !telling.contains(lease)
+                && let Some(notes) = run.call.take_news()
+            {
+                telling.insert(*lease);
+                beats.push(Heartbeat { notes: Some(notes), ..(*lease).into() });
+            }
         }
+        (!beats.is_empty()).then(|| Told { runs: self, beats, statuses: Vec::new() })
     }
 
     /// Brings the next heartbeat forward.
@@ -322,8 +332,8 @@ impl Runs {
 /// meanwhile. Late answers count, too: a lost lease stays lost.
 pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
     let (mut pauses, mut unanswered) = (Pauses::default(), FuturesUnordered::new());
-    // The newest one that was answered, and the newest one.
-    let (mut answered, mut number) = (0_u64, 0_u64);
+    // The newest one, and the newest one that was weighed.
+    let (mut number, mut weighed) = (0_u64, 0_u64);
     let mut begun = Instant::now();
     // After a panic, the heartbeats without an answer are gone.
     runs.beat_again_at(begun);
@@ -349,14 +359,15 @@ pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
                 continue;
             }
         };
-        if of < answered {
-            // A newer one has told what matters now.
+        if of <= weighed {
+            // A newer one told what matters now, or failed together with it.
             continue;
         }
-        answered = of;
         if missed == 0 {
+            weighed = of;
             pauses.reset();
         } else {
+            weighed = number;
             let pause = pauses.next();
             tracing::warn!(target: "punctual", %error, ?pause, leases = missed, "could not extend leases");
             runs.beat_again_at(Instant::now() + pause);
@@ -366,15 +377,15 @@ pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
 
 /// Sends one heartbeat; returns how many leases it could not ask for, and why.
 async fn extend_all(store: &dyn Store, runs: &Runs, beats: &[Heartbeat]) -> (usize, String) {
+    let slices = beats.chunks(BATCH_MAX);
+    let answers = join_all(slices.clone().map(|beats| extend(store, runs, beats))).await;
     let (mut missed, mut why) = (0, String::new());
-    for beats in beats.chunks(BATCH_MAX) {
-        match extend(store, runs, beats).await {
-            Ok(statuses) => {
-                let away = statuses.iter().filter(|status| **status == LeaseStatus::Away).count();
-                if 0 < away {
-                    (missed, why) = (missed + away, "a part of the store cannot be reached".to_owned());
-                }
-            }
+    for (beats, answer) in slices.zip(answers) {
+        let away =
+            |statuses: Vec<LeaseStatus>| statuses.iter().filter(|it| **it == LeaseStatus::Away).count();
+        match answer.map(away) {
+            Ok(0) => {}
+            Ok(away) => (missed, why) = (missed + away, "a part of the store cannot be reached".to_owned()),
             Err(error) => (missed, why) = (missed + beats.len(), error.to_string()),
         }
     }
@@ -385,47 +396,70 @@ async fn extend_all(store: &dyn Store, runs: &Runs, beats: &[Heartbeat]) -> (usi
 pub(super) async fn notes(store: &dyn Store, runs: &Runs) -> Infallible {
     loop {
         runs.news.notified().await;
-        report(store, runs, None).await;
+        for of in runs.with_news(Instant::now()).chunks(NOTES_MAX) {
+            tell(store, runs, of).await;
+        }
         sleep(REPORT_EVERY).await;
     }
 }
 
 /// Sends the notes of runs that have ended, within a bound in time. Only notes depend on it.
 pub(super) async fn flush_notes(store: &dyn Store, runs: &Runs, of: &[Lease]) {
-    if timeout(FLUSH_MAX, report(store, runs, Some(of))).await.is_err() {
+    let flushing = async {
+        for of in of.chunks(NOTES_MAX) {
+            while of.iter().any(|lease| runs.has_news(*lease)) {
+                let mut told = pin!(runs.told.notified());
+                told.as_mut().enable();
+                match tell(store, runs, of).await {
+                    None => told.await,
+                    Some(true) => {}
+                    Some(false) => break,
+                }
+            }
+        }
+    };
+    if timeout(FLUSH_MAX, flushing).await.is_err() {
         tracing::debug!(target: "punctual", "could not write the last notes of runs in time");
     }
 }
 
-/// Sends notes; only of the given runs, if some are given. What the store may not have stays unsent.
-async fn report(store: &dyn Store, runs: &Runs, of: Option<&[Lease]>) {
-    let _order = runs.flushing.lock().await;
-    let mut report = Report { runs, beats: runs.to_report(of, Instant::now()), sent: 0 };
-    while let Some(beats) = report.beats[report.sent..].chunks(NOTES_MAX).next() {
-        match extend(store, runs, beats).await {
-            Ok(statuses) => {
-                let away = beats.iter().zip(statuses).filter(|(_, status)| *status == LeaseStatus::Away);
-                runs.keep_news(away.map(|(beat, _)| beat));
-                report.sent += beats.len();
-            }
-            Err(error) => {
-                tracing::debug!(target: "punctual", %error, "could not write the notes of runs");
-                return;
-            }
+/// Sends one call with notes of these runs. Returns whether all have arrived; `None` if there was nothing to send.
+async fn tell(store: &dyn Store, runs: &Runs, of: &[Lease]) -> Option<bool> {
+    let mut told = runs.take_news(of)?;
+    match extend(store, runs, &told.beats).await {
+        Ok(statuses) => {
+            told.statuses = statuses;
+            Some(!told.statuses.contains(&LeaseStatus::Away))
+        }
+        Err(error) => {
+            tracing::debug!(target: "punctual", %error, "could not write the notes of runs");
+            Some(false)
         }
     }
 }
 
-/// Notes on their way. What was not sent when this is dropped is marked as unsent.
-struct Report<'a> {
+/// Notes on their way. When this is dropped, those without an answer are unsent again.
+struct Told<'a> {
     runs: &'a Runs,
     beats: Vec<Heartbeat>,
-    sent: usize,
+    statuses: Vec<LeaseStatus>,
 }
 
-impl Drop for Report<'_> {
+impl Drop for Told<'_> {
     fn drop(&mut self) {
-        self.runs.keep_news(self.beats[self.sent..].iter());
+        let (active, mut telling) = (self.runs.active.borrow(), self.runs.telling.borrow_mut());
+        for (at, beat) in self.beats.iter().enumerate() {
+            telling.remove(&beat.lease);
+            let is_away = self.statuses.get(at).is_none_or(|status| *status == LeaseStatus::Away);
+            if let Some(run) = active.get(&beat.lease).filter(|_| is_away) {
+                run.call.keep_news();
+                // Those of a run that has ended are sent with its settlement.
+                if run.task.is_some() {
+                    self.runs.news.notify_one();
+                }
+            }
+        }
+        self.runs.told.notify_waiters();
     }
 }
 
@@ -471,7 +505,7 @@ mod tests {
             client::Client,
             testing::{Fault, FaultyStore, ManualClock},
         },
-        store::{CallId, QueueRequest, Reserve, clock::Clock, memory::MemoryStore},
+        store::{CallId, QueueRequest, Reserve, Settlement, Verdict, clock::Clock, memory::MemoryStore},
     };
 
     /// A store in which no heartbeat is answered, one run in it, and the number of heartbeats.
@@ -528,5 +562,17 @@ mod tests {
         let both = async { tokio::join!(heartbeat(&**client.store(), &runs), cancels) };
         assert!(timeout(ten, both).await.is_err());
         assert!((29..=31).contains(&beats.load(Ordering::Relaxed)), "{beats:?}");
+    }
+
+    /// A lost lease that was told late stays lost.
+    #[tokio::test(start_paused = true)]
+    async fn late_answers_count() {
+        let (client, runs, beats) = unanswered().await;
+        let lease = *runs.active.borrow().iter().next().unwrap().0;
+        client.store().settle(&[Settlement { lease, verdict: Verdict::Release }], None).await.unwrap();
+        let late = Duration::from_hours(1) + LEASE_MIN;
+        assert!(timeout(late, heartbeat(&**client.store(), &runs)).await.is_err());
+        assert_eq!(runs.call(lease).unwrap().stop_reason(), Some(Stop::LeaseLost));
+        assert_eq!(beats.load(Ordering::Relaxed), UNANSWERED_MAX);
     }
 }
