@@ -195,7 +195,7 @@ async fn a_settlement_waits_for_notes_on_their_way() {
     let mut begun = false;
     let mut rig = Rig::faulty(move |verb| {
         let is_first = verb == "extend" && !std::mem::replace(&mut begun, true);
-        if is_first { Fault::Late(Duration::from_millis(100)) } else { Fault::Pass }
+        if is_first { Fault::Late(Duration::from_millis(250)) } else { Fault::Pass }
     });
     let id = rig.enqueue_long().await;
     let (end, ended) = tokio::sync::watch::channel(false);
@@ -213,7 +213,69 @@ async fn a_settlement_waits_for_notes_on_their_way() {
     assert_eq!(lines(&rig.get(id).await.notes), [(1, "hello")]);
 }
 
-/// Nor do they hold up those of another run.
+/// Nor are they overtaken by newer ones of the same run.
+#[tokio::test]
+async fn notes_on_their_way_are_not_overtaken() {
+    let mut first = ["extend", "settle"].map(|verb| (verb, true));
+    let mut rig =
+        Rig::faulty(move |verb| match first.iter_mut().find(|(of, is_first)| *of == verb && *is_first) {
+            Some(first) => {
+                first.1 = false;
+                Fault::Late(Duration::from_millis(if verb == "extend" { 150 } else { 300 }))
+            }
+            None => Fault::Pass,
+        });
+    let id = rig.enqueue_long().await;
+    let (end, ended) = tokio::sync::watch::channel(false);
+    let (stop, working) = start(rig.worker().handle(move |_: Work, ctx: Ctx| {
+        let mut ended = ended.clone();
+        async move {
+            ctx.log("one");
+            let _ = ended.wait_for(|ended| *ended).await;
+            ctx.log("two");
+        }
+    }));
+    rig.called("extend").await;
+    end.send(true).unwrap();
+    stop.cancel();
+    assert_eq!(working.await.unwrap().unwrap().done, 1);
+    assert_eq!(lines(&rig.get(id).await.notes), [(1, "one"), (1, "two")]);
+}
+
+/// A thread that outlives its run, and goes on telling, holds up nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_that_goes_on_telling_holds_up_no_settlement() {
+    let rig = Rig::new();
+    let id = rig.enqueue_long().await;
+    let silent = CancellationToken::new();
+    let told_by = silent.clone();
+    let (stop, working) = start(rig.worker().handle(move |_: Work, ctx: Ctx| {
+        let silent = told_by.clone();
+        async move {
+            let (begin, begun) = tokio::sync::oneshot::channel();
+            std::thread::spawn(move || {
+                let mut begin = Some(begin);
+                while !silent.is_cancelled() {
+                    ctx.progress(1, None);
+                    begin.take().map(|begin| begin.send(()));
+                }
+            });
+            begun.await.unwrap();
+        }
+    }));
+    let done = async {
+        while rig.get(id).await.state != State::Done {
+            tokio::task::yield_now().await;
+        }
+    };
+    let done = timeout(PATIENCE, done).await;
+    silent.cancel();
+    done.expect("its settlement waits for what it tells");
+    stop.cancel();
+    assert_eq!(working.await.unwrap().unwrap().done, 1);
+}
+
+/// Notes that hang do not hold up those of another run.
 #[tokio::test]
 async fn notes_that_hang_hold_up_no_last_notes_of_others() {
     let mut begun = false;

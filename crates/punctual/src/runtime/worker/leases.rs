@@ -15,7 +15,6 @@ use std::{
     cell::{Cell, RefCell},
     collections::{HashMap, HashSet},
     convert::Infallible,
-    pin::pin,
     rc::Rc,
     sync::Arc,
     time::Duration,
@@ -262,6 +261,12 @@ impl Runs {
         active.get(&lease).is_some_and(|run| !run.is_lost && has_news(run))
     }
 
+    /// Returns whether notes of a run are on their way.
+    fn is_telling(&self, lease: Lease) -> bool {
+        self.telling.borrow().contains(&lease)
+            && !self.active.borrow().get(&lease).is_some_and(|run| run.is_lost)
+    }
+
     /// Returns the leases that are kept of runs that have something to report.
     fn with_news(&self, now: Instant) -> Vec<Lease> {
         let active = self.active.borrow();
@@ -270,12 +275,12 @@ impl Runs {
     }
 
     /// Takes what these runs have to report, unless notes of theirs are on their way; `None` if that is nothing.
-    fn take_news(&self, of: &[Lease]) -> Option<Told<'_>> {
+    fn take_news(&self, of: &[Lease], now: Instant) -> Option<Told<'_>> {
         let (active, mut telling) = (self.active.borrow(), self.telling.borrow_mut());
         let mut beats = Vec::new();
         for lease in of {
             if let Some(run) = active.get(lease)
-                && !run.is_lost
+                && run.is_held(now)
                 && !telling.contains(lease)
                 && let Some(notes) = run.call.take_news()
             {
@@ -332,8 +337,9 @@ impl Runs {
 /// meanwhile. Late answers count, too: a lost lease stays lost.
 pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
     let (mut pauses, mut unanswered) = (Pauses::default(), FuturesUnordered::new());
-    // The newest one, and the newest one that was weighed.
-    let (mut number, mut weighed) = (0_u64, 0_u64);
+    // The newest one, the newest one that succeeded, and the newest one that had begun when one failed.
+    let (mut number, mut succeeded, mut failed) = (0_u64, 0_u64, 0_u64);
+    let mut pause = Duration::ZERO;
     let mut begun = Instant::now();
     // After a panic, the heartbeats without an answer are gone.
     runs.beat_again_at(begun);
@@ -359,19 +365,22 @@ pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
                 continue;
             }
         };
-        if of <= weighed {
-            // A newer one told what matters now, or failed together with it.
+        if of <= succeeded {
+            // A newer one told what matters now.
             continue;
         }
         if missed == 0 {
-            weighed = of;
+            succeeded = of;
             pauses.reset();
-        } else {
-            weighed = number;
-            let pause = pauses.next();
-            tracing::warn!(target: "punctual", %error, ?pause, leases = missed, "could not extend leases");
-            runs.beat_again_at(Instant::now() + pause);
+            continue;
         }
+        if failed < of {
+            // Those that fail together with it are one failure.
+            failed = number;
+            pause = pauses.next();
+            tracing::warn!(target: "punctual", %error, ?pause, leases = missed, "could not extend leases");
+        }
+        runs.beat_again_at(Instant::now() + pause);
     }
 }
 
@@ -404,17 +413,19 @@ pub(super) async fn notes(store: &dyn Store, runs: &Runs) -> Infallible {
 }
 
 /// Sends the notes of runs that have ended, within a bound in time. Only notes depend on it.
+///
+/// What such a run tells later is not waited for: a thread that goes on telling would hold up all settlements.
 pub(super) async fn flush_notes(store: &dyn Store, runs: &Runs, of: &[Lease]) {
     let flushing = async {
-        for of in of.chunks(NOTES_MAX) {
-            while of.iter().any(|lease| runs.has_news(*lease)) {
-                let mut told = pin!(runs.told.notified());
-                told.as_mut().enable();
-                match tell(store, runs, of).await {
-                    None => told.await,
-                    Some(true) => {}
-                    Some(false) => break,
-                }
+        let mut left = of.to_vec();
+        while !left.is_empty() {
+            // These may have told more since then, which is sent in the next round.
+            let on_their_way: Vec<Lease> =
+                left.iter().copied().filter(|lease| runs.is_telling(*lease)).collect();
+            join_all(left.chunks(NOTES_MAX).map(|of| tell(store, runs, of))).await;
+            left = on_their_way;
+            while !left.is_empty() && left.iter().all(|lease| runs.is_telling(*lease)) {
+                runs.told.notified().await;
             }
         }
     };
@@ -423,18 +434,12 @@ pub(super) async fn flush_notes(store: &dyn Store, runs: &Runs, of: &[Lease]) {
     }
 }
 
-/// Sends one call with notes of these runs. Returns whether all have arrived; `None` if there was nothing to send.
-async fn tell(store: &dyn Store, runs: &Runs, of: &[Lease]) -> Option<bool> {
-    let mut told = runs.take_news(of)?;
+/// Sends one call with notes of these runs, if there are some.
+async fn tell(store: &dyn Store, runs: &Runs, of: &[Lease]) {
+    let Some(mut told) = runs.take_news(of, Instant::now()) else { return };
     match extend(store, runs, &told.beats).await {
-        Ok(statuses) => {
-            told.statuses = statuses;
-            Some(!told.statuses.contains(&LeaseStatus::Away))
-        }
-        Err(error) => {
-            tracing::debug!(target: "punctual", %error, "could not write the notes of runs");
-            Some(false)
-        }
+        Ok(statuses) => told.statuses = statuses,
+        Err(error) => tracing::debug!(target: "punctual", %error, "could not write the notes of runs"),
     }
 }
 
