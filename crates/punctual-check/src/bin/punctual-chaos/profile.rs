@@ -261,8 +261,9 @@ impl Profile {
             Name::Part => Self { watch: Duration::from_secs(pick(60, 10).into()), ..base },
             Name::Forward => Self { jobs: pick(100_000, 2_000), ..base },
             Name::Fair => Self { jobs: pick(1_000_000, 20_000), ..base },
+            // A lease is longer than a busy disk takes to write: each that ends without a kill is a fault.
             Name::Races => {
-                Self { jobs: pick(10_000, 1_000), kills: pick(20, 4), lease: Duration::from_secs(1), ..base }
+                Self { jobs: pick(10_000, 1_000), kills: pick(20, 4), lease: Duration::from_secs(3), ..base }
             }
             Name::Locks => {
                 Self { jobs: pick(10_000, 1_500), kills: pick(50, 8), workers: 8, slots: 4, ..base }
