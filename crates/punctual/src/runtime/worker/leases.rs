@@ -267,14 +267,14 @@ impl Runs {
             && !self.active.borrow().get(&lease).is_some_and(|run| run.is_lost)
     }
 
-    /// Returns the leases that are kept of runs that have something to report.
-    fn with_news(&self, now: Instant) -> Vec<Lease> {
+    /// Returns the leases of runs that have something to report.
+    fn with_news(&self) -> Vec<Lease> {
         let active = self.active.borrow();
-        let told = active.iter().filter(|(_, run)| run.is_held(now) && run.call.has_news());
-        told.map(|(lease, _)| *lease).collect()
+        active.iter().filter(|(_, run)| run.call.has_news()).map(|(lease, _)| *lease).collect()
     }
 
-    /// Takes what these runs have to report, unless notes of theirs are on their way; `None` if that is nothing.
+    /// Takes what these runs have to report, if their leases are kept and no notes of theirs are on their way; `None` if
+    /// that is nothing.
     fn take_news(&self, of: &[Lease], now: Instant) -> Option<Told<'_>> {
         let (active, mut telling) = (self.active.borrow(), self.telling.borrow_mut());
         let mut beats = Vec::new();
@@ -405,7 +405,7 @@ async fn extend_all(store: &dyn Store, runs: &Runs, beats: &[Heartbeat]) -> (usi
 pub(super) async fn notes(store: &dyn Store, runs: &Runs) -> Infallible {
     loop {
         runs.news.notified().await;
-        for of in runs.with_news(Instant::now()).chunks(NOTES_MAX) {
+        for of in runs.with_news().chunks(NOTES_MAX) {
             tell(store, runs, of).await;
         }
         sleep(REPORT_EVERY).await;
