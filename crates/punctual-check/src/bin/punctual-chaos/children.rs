@@ -48,10 +48,11 @@ const PLAIN: &str = "plain";
 const HANDLER: &str = include_str!("children/handler.py");
 /// A child is replaced after so many jobs: that happens under kills as well.
 const JOBS_PER_CHILD: &str = "100";
-/// For each kill, jobs are due over so long.
+/// So long is it from one kill to the next. The jobs of a kill are due over twice that, so there are some when it comes.
 const PER_KILL: Duration = Duration::from_millis(500);
-/// How many looks there are for a child that is at work.
-const LOOKS_MAX: u32 = 500;
+/// After so many looks at which no child is at work, all that was due has run: some more jobs come. One of so many is slow.
+const LOOKS_A_PUSH: u32 = 50;
+const MORE_JOBS: u32 = 23;
 /// The longest that anything may take.
 const PATIENCE: Duration = Duration::from_mins(3);
 const LOOK: Duration = Duration::from_millis(20);
@@ -91,6 +92,8 @@ struct Drill<'a> {
     rng: Rng,
     workers: Vec<Process>,
     started: u32,
+    /// Jobs are numbered from 1.
+    pushed: u32,
     kills: Kills,
     // Dropped last: a server outlives those who use it.
     place: Place,
@@ -110,26 +113,34 @@ impl<'a> Drill<'a> {
         client.store().queue(QUEUE, &QueueOp::Set(Box::new(settings))).await?;
         let kills = Kills { slots: profile.slots, ..Kills::default() };
         let rng = Rng::with_seed(profile.seed);
-        Ok(Self { profile, program, dir, client, rng, workers: Vec::new(), started: 0, kills, place })
+        let workers = Vec::new();
+        Ok(Self { profile, program, dir, client, rng, workers, started: 0, pushed: 0, kills, place })
     }
 
     async fn run(&mut self) -> Outcome<bool> {
         let Profile { jobs, kills, workers, .. } = *self.profile;
-        self.client.push((1..=jobs).map(|n| job(n, PER_KILL * kills)).collect()).await?;
         for _ in 0..workers {
             self.start_worker()?;
         }
         for kill in 0..kills {
+            self.push(jobs * (kill + 1) / kills - jobs * kill / kills, 2 * PER_KILL).await?;
             tokio::time::sleep(PER_KILL.mul_f64(0.6 + 0.8 * self.rng.f64())).await;
             if kill % 2 == 0 { self.kill_a_worker().await? } else { self.kill_a_child().await? }
         }
         self.rest().await?;
         // Who is left does these as if nothing had been.
-        let healed = (jobs + 1..=jobs + HEAL_JOBS).map(|n| job(n, Duration::ZERO)).collect();
-        self.client.push(healed).await?;
+        self.push(HEAL_JOBS, Duration::ZERO).await?;
         self.rest().await?;
         self.workers.iter_mut().try_for_each(Process::stop)?;
         self.judge().await
+    }
+
+    /// Enqueues the next `count` jobs, due within `spread`.
+    async fn push(&mut self, count: u32, spread: Duration) -> Outcome<()> {
+        let first = self.pushed + 1;
+        self.pushed += count;
+        self.client.push((first..first + count).map(|n| job(n, spread)).collect()).await?;
+        Ok(())
     }
 
     fn notes_file(&self) -> PathBuf {
@@ -171,8 +182,11 @@ impl<'a> Drill<'a> {
 
     /// SIGKILL for a child in the midst of a run. It stands still before the look, so the run is cut short for sure.
     async fn kill_a_child(&mut self) -> Outcome<()> {
-        let file = self.notes_file();
-        for _ in 0..LOOKS_MAX {
+        let (file, begin) = (self.notes_file(), Instant::now());
+        for look in 1.. {
+            if look % LOOKS_A_PUSH == 0 {
+                self.push(MORE_JOBS, Duration::ZERO).await?;
+            }
             let runs = notes::open(&notes::read(&file)?);
             let at_work = runs.iter().filter_map(|run| Some((run, Target::of(run.pid, &file)?)));
             let at_work: Vec<_> = at_work.collect();
@@ -187,9 +201,12 @@ impl<'a> Drill<'a> {
                 }
                 child.thaw()?;
             }
+            if PATIENCE < begin.elapsed() {
+                break;
+            }
             tokio::time::sleep(LOOK).await;
         }
-        Err("no child is ever in the midst of a run".into())
+        Err(format!("no child is in the midst of a run within {PATIENCE:?}").into())
     }
 
     /// Waits until nothing waits or runs. Only the nemesis ends a worker.
@@ -220,7 +237,7 @@ impl<'a> Drill<'a> {
         let mut found = judge::judge(&at_rest, &notes, &self.kills);
         let broken = &mut found.broken;
 
-        let pushed = self.profile.jobs + HEAL_JOBS;
+        let pushed = self.pushed;
         let ids: BTreeSet<_> = records.iter().map(|job| job.id).collect();
         let mut children = BTreeMap::<&str, u32>::new();
         let lost = (1..=pushed).filter(|n| !ids.contains(&jobs::id(*n))).count();
