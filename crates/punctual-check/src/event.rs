@@ -245,9 +245,9 @@ pub struct Wanted {
     /// Its concurrency key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<Concurrency>,
-    /// Whether it may end by itself before it starts.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub expires: bool,
+    /// From when on it must not start any more. It ends by itself then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Due>,
     /// How the writer of the drill knows that it must end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expect: Option<Expect>,

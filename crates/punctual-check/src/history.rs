@@ -38,7 +38,7 @@ pub(crate) struct Try {
     /// Its concurrency key, and how many of that may run.
     pub(crate) concurrency: Option<(u32, u32)>,
     pub(crate) group: Option<u32>,
-    pub(crate) expires: bool,
+    pub(crate) expires: Option<Due>,
     pub(crate) expect: Option<Expect>,
 }
 
@@ -184,7 +184,9 @@ pub struct History {
     pub(crate) rest: Vec<AtRest>,
     /// Actions that may have met any job: unanswered, and by unique key.
     pub(crate) wild: Vec<(Span, Deed)>,
-    /// Unique keys whose holder may have taken over the expiry of a later job.
+    /// Unique keys whose holder may have taken over the expiry of a later job, or that it has none.
+    pub(crate) replaced_keys: HashSet<u32>,
+    /// Those of which such a later job expires.
     pub(crate) expiring_keys: HashSet<u32>,
     /// How many of a group may run, by queue.
     pub(crate) group_limits: HashMap<u32, u32>,
@@ -291,7 +293,7 @@ impl History {
 
     /// Whether a job may end by itself before it starts.
     pub(crate) fn may_expire(&self, t: &Try) -> bool {
-        t.expires || t.key.is_some_and(|(key, _)| self.expiring_keys.contains(&key))
+        t.expires.is_some() || t.key.is_some_and(|(key, _)| self.expiring_keys.contains(&key))
     }
 
     /// The reservation with this number.

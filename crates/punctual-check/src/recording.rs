@@ -308,7 +308,7 @@ fn wanted(job: &NewJob) -> Wanted {
         unique: UniqueKey::of_new(job).zip(job.unique.as_ref()).map(|(key, unique)| Key::new(&key, unique)),
         group: job.group.clone(),
         concurrency: job.concurrency.clone(),
-        expires: job.expires_at.is_some(),
+        expires: job.expires_at.map(Due::from),
         expect: job.tags.iter().find_map(|tag| match tag.as_str() {
             TAG_DONE => Some(Expect::Done),
             TAG_DONE_OR_CRASHES => Some(Expect::DoneOrCrashes),

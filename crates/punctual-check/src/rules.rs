@@ -68,7 +68,7 @@ pub fn judge(history: &History, options: Options) -> Verdict {
         count::judge(&story, history, &links, &mut verdict);
         time::judge(&story, history, &links, referee, &mut verdict);
         if !is_shaken {
-            control::judge(&story, history, options.cancel_within.filter(|_| referee), &mut verdict);
+            control::judge(&story, history, referee, options.cancel_within.filter(|_| referee), &mut verdict);
             holds.extend(control::hold(&story, history, referee));
             limited.add(&story, history, referee);
         }

@@ -71,7 +71,30 @@ bugs! {
     CancelForgotten = "cancel-forgotten",
     /// A cancel of a running job is never reported to its worker.
     CancelNotReported = "cancel-not-reported",
+    /// One reserve in ten hands out jobs, and answers none.
+    BatchForgotten = "batch-forgotten",
+    /// One enqueue in ten is stored once more under other ids.
+    EnqueuedTwice = "enqueued-twice",
+    /// Jobs expire never.
+    ExpiryIgnored = "expiry-ignored",
+    /// Jobs have attempts without end.
+    AttemptsWithoutEnd = "attempts-without-end",
+    /// A failure doesn't count.
+    FailureForgotten = "failure-forgotten",
+    /// A job that asks to run later is due at once.
+    SnoozeAtOnce = "snooze-at-once",
+    /// A job that was given up is taken for done.
+    DeadIsDone = "dead-is-done",
+    /// Runs have no timeout.
+    TimeoutIgnored = "timeout-ignored",
+    /// A reschedule is answered, and changes nothing.
+    RescheduleForgotten = "reschedule-forgotten",
 }
+
+/// What stands for no end, of attempts.
+const ATTEMPTS: u32 = 1_000;
+/// What stands for no timeout: far longer than a run of the simulation.
+const TIMEOUT: Duration = Duration::from_hours(24);
 
 impl FromStr for Bug {
     type Err = String;
@@ -118,9 +141,9 @@ impl Planted {
         &self,
         store: &dyn Store,
         call: CallId,
-        jobs: &[NewJob],
+        asked: &[NewJob],
     ) -> Result<Vec<Enqueued>> {
-        let mut jobs = jobs.to_vec();
+        let mut jobs = asked.to_vec();
         if self.is(Bug::EnqueueForgotten) && self.is_one_in_ten() {
             let now = store.now().await?;
             let inserted = |job: &NewJob| Enqueued::Inserted { id: job.id, run_at: job.run_at.resolve(now) };
@@ -132,11 +155,23 @@ impl Planted {
                     *delay = delay.saturating_sub(Duration::from_millis(50));
                 }
                 (Some(Bug::UniqueIgnored), _) => job.unique = None,
+                (Some(Bug::ExpiryIgnored), _) => job.expires_at = None,
+                (Some(Bug::AttemptsWithoutEnd), _) => job.options.max_attempts = Some(ATTEMPTS),
+                (Some(Bug::TimeoutIgnored), _) => job.options.timeout = Some(TIMEOUT),
                 (Some(Bug::ConcurrencyIgnored), _) => job.concurrency = None,
                 _ => {}
             }
         }
-        store.enqueue(call, &jobs).await
+        if self.is(Bug::EnqueuedTwice) && self.is_one_in_ten() {
+            for at in 0..jobs.len() {
+                let mut bytes = *jobs[at].id.as_bytes();
+                bytes[15] ^= 1;
+                jobs.push(NewJob { id: JobId::from_bytes(bytes)?, ..jobs[at].clone() });
+            }
+        }
+        let mut answers = store.enqueue(call, &jobs).await?;
+        answers.truncate(asked.len());
+        Ok(answers)
     }
 
     pub(crate) async fn reserve(&self, store: &dyn Store, request: &Reserve) -> Result<Batch> {
@@ -164,6 +199,9 @@ impl Planted {
 
     /// Notes what was reserved, and answers.
     fn told(&self, mut batch: Batch) -> Batch {
+        if self.is(Bug::BatchForgotten) && !batch.jobs.is_empty() && self.is_one_in_ten() {
+            batch.jobs.clear();
+        }
         let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
         for reserved in &mut batch.jobs {
             fences.insert(reserved.lease.job, reserved.lease.fence);
@@ -220,6 +258,14 @@ impl Planted {
                 *lease = Lease { fence, ..*lease };
             }
             (Some(Bug::RetryAtOnce), Verdict::Retry { at, .. }) => *at = When::Now,
+            (
+                Some(Bug::FailureForgotten),
+                Verdict::Retry { at: When::In(after), .. } | Verdict::RetryAfter { at: When::In(after), .. },
+            ) => {
+                *verdict = Verdict::Snooze { after: *after, reason: None };
+            }
+            (Some(Bug::SnoozeAtOnce), Verdict::Snooze { after, .. }) => *after = Duration::ZERO,
+            (Some(Bug::DeadIsDone), Verdict::Dead { .. }) => *verdict = Verdict::Ack,
             (Some(Bug::ReleaseCounts), Verdict::Release) => {
                 *verdict = Verdict::Retry { at: When::Now, error: "released".to_owned() };
             }
@@ -233,7 +279,12 @@ impl Planted {
         targets: &[Target],
         action: &Action,
     ) -> Result<Vec<Acted>> {
-        if self.is(Bug::CancelForgotten) && matches!(action, Action::Cancel { .. }) {
+        let is_forgotten = match action {
+            Action::Cancel { .. } => self.is(Bug::CancelForgotten),
+            Action::Reschedule(_) => self.is(Bug::RescheduleForgotten),
+            _ => false,
+        };
+        if is_forgotten {
             let mut answers = Vec::new();
             for target in targets {
                 let job = match &target.selector {
@@ -241,8 +292,13 @@ impl Planted {
                     Selector::Key(key) => store.holder(key).await?,
                 };
                 answers.push(match job {
+                    Some(job) if job.state == State::Waiting && matches!(action, Action::Reschedule(_)) => {
+                        Acted::Done(job.id, State::Waiting)
+                    }
                     Some(job) if job.state == State::Waiting => Acted::Done(job.id, State::Cancelled),
-                    Some(job) if job.state == State::Running => Acted::Requested(job.id),
+                    Some(job) if job.state == State::Running && matches!(action, Action::Cancel { .. }) => {
+                        Acted::Requested(job.id)
+                    }
                     Some(job) => Acted::WrongState(job.id, job.state),
                     None => Acted::NotFound,
                 });

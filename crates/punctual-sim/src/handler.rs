@@ -17,6 +17,8 @@ use crate::{
 
 /// The shortest pause that a run can ask for.
 const SNOOZE: Duration = Duration::from_millis(100);
+/// A pause that is longer, so that one who forgets it is seen.
+const NAP: Duration = Duration::from_millis(700);
 
 /// The state of a worker's handlers.
 pub(crate) struct Hand {
@@ -70,7 +72,7 @@ async fn behave(job: &JobPlan, ctx: &Ctx<Hand>) -> Ended {
         Behaviour::Hang => pending().await,
         Behaviour::Fail(times) if ctx.attempt() <= times => Outcome::retry("a planned failure"),
         Behaviour::Panic(times) if ctx.attempt() <= times => return Ended::InPanic,
-        Behaviour::Snooze(times) if ctx.record().snoozes < times => Outcome::Snooze(SNOOZE),
+        Behaviour::Snooze(times) if ctx.record().snoozes < times => Outcome::Snooze(NAP),
         Behaviour::Dead => Outcome::Dead("given up as planned".to_owned()),
         Behaviour::Poison if ctx.state().scene.poison(&ctx.state().process) => pending().await,
         Behaviour::Quick

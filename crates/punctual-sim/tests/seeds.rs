@@ -25,6 +25,9 @@ fn planted_bugs_are_found_by_their_rules() {
         (Bug::AckForgotten, "D4"),
         (Bug::Early, "T1"),
         (Bug::NotificationsLost, "D8"),
+        (Bug::ExpiryIgnored, "T3"),
+        (Bug::SnoozeAtOnce, "T1"),
+        (Bug::RescheduleForgotten, "C2"),
     ] {
         let (_, found) =
             until_found(Some(bug), 0, 50, 2).unwrap_or_else(|| panic!("{} is not found", bug.name()));

@@ -214,8 +214,11 @@ impl Reading {
         }
         let key = unique.map(|key| {
             let name = self.name(key.name);
-            if key.replaces && expires {
-                self.history.expiring_keys.insert(name);
+            if key.replaces {
+                self.history.replaced_keys.insert(name);
+                if expires.is_some() {
+                    self.history.expiring_keys.insert(name);
+                }
             }
             (name, key.scope)
         });

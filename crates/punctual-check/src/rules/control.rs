@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use punctual::job::Scope;
 
-use super::link::acted;
+use super::{link::acted, time::too_early};
 use crate::{
-    event::{Deed, Due},
+    event::Deed,
     history::{Act, Fate, History, Job, NEVER, Span, Story, Sure, Try},
     verdict::Verdict,
 };
@@ -14,11 +14,12 @@ use crate::{
 pub(super) fn judge(
     story: &Story<'_>,
     history: &History,
+    referee: bool,
     cancel_within: Option<Duration>,
     verdict: &mut Verdict,
 ) {
     cancelled_never_starts(story, history, verdict);
-    rescheduled_waits(story, history, verdict);
+    rescheduled_waits(story, history, referee, verdict);
     if let Some(within) = cancel_within {
         cancel_is_heard(story, history, within, verdict);
     }
@@ -48,9 +49,9 @@ fn cancelled_never_starts(story: &Story<'_>, history: &History, verdict: &mut Ve
 }
 
 /// C2: a job that was moved runs no earlier, unless it was moved again.
-fn rescheduled_waits(story: &Story<'_>, history: &History, verdict: &mut Verdict) {
+fn rescheduled_waits(story: &Story<'_>, history: &History, referee: bool, verdict: &mut Verdict) {
     for (i, act) in story.acts.iter().enumerate() {
-        let (Deed::Reschedule(Due::At(at)), Sure::Done) = (act.deed, act.sure) else { continue };
+        let (Deed::Reschedule(due), Sure::Done) = (act.deed, act.sure) else { continue };
         let Some(run) = story.runs.iter().find(|run| act.span.before(run.span)) else { continue };
         let (from, to) = (act.span.from, run.span.to);
         let within = |span: Span| from < span.to && span.from < to;
@@ -59,9 +60,10 @@ fn rescheduled_waits(story: &Story<'_>, history: &History, verdict: &mut Verdict
         let free = others
             .chain(history.wild.iter().copied())
             .any(|(span, deed)| within(span) && (super::link::moves(deed) || deed == Deed::Retry));
-        if run.now < at && !free {
+        let early = too_early(due, run.now, to.saturating_sub(from), referee);
+        if let Some(early) = early.filter(|_| !free) {
             verdict.broken("C2", Some(story.id), || {
-                format!("was rescheduled, and reserved {} ms before its new time", at - run.now)
+                format!("was rescheduled, and reserved {early} ms before its new time")
             });
         }
     }

@@ -1,4 +1,4 @@
-//! T1 and T2: never early, to the millisecond of the store's clock, and on the referee's axis; and how late.
+//! T1 to T3: never early, to the millisecond of the store's clock, and on the referee's axis; how late; and never after the expiry.
 
 use super::link::{Close, Link, acted, moves};
 use crate::{
@@ -19,6 +19,7 @@ pub(super) fn judge(
         verdict.broken("T1", Some(story.id), || format!("was reserved {early} ms early"));
     }
     first_run(story, history, referee, verdict);
+    not_expired(story, history, referee, verdict);
     links.iter().filter(|link| !link.retried && !link.moved && !link.undone).for_each(|link| {
         let asked = match link.close {
             Close::Settled(Said::Retry(due), _) => due,
@@ -53,9 +54,36 @@ fn first_run(story: &Story<'_>, history: &History, referee: bool, verdict: &mut 
     }
 }
 
+/// T3, by the store's clock. An operator's retry takes the expiry away, and what replaces a job brings another one.
+fn not_expired(story: &Story<'_>, history: &History, referee: bool, verdict: &mut Verdict) {
+    let Some((first, others)) = story.tries.split_first() else { return };
+    let is_replaced = first.key.is_some_and(|(key, _)| history.replaced_keys.contains(&key));
+    if !referee || is_replaced || others.iter().any(|other| other.expires != first.expires) {
+        return;
+    }
+    for run in story.runs {
+        // What was asked for again is told later than it was reserved, and with the newer time.
+        let took = run.span.to.saturating_sub(run.span.from) / 1_000_000;
+        let reserved = run.now.saturating_sub(took + took.div_ceil(1_000));
+        let late = match first.expires {
+            // Both readings of the clock, and the sum, may be rounded.
+            Some(Due::In(ms)) => {
+                reserved.checked_sub(run.row.created_at.saturating_add(ms).saturating_add(2))
+            }
+            Some(Due::At(t)) => reserved.checked_sub(t),
+            Some(Due::Now) | None => None,
+        };
+        if let Some(late) = late
+            && !acted(story, history, 0, run.span.to, |deed| deed == Deed::Retry)
+        {
+            verdict.broken("T3", Some(story.id), || format!("was reserved {late} ms after it had expired"));
+        }
+    }
+}
+
 /// By how many milliseconds; `elapsed` is on the referee's axis, from before the promise to after the reservation. Two
 /// readings of a clock in whole milliseconds may differ by one, and the system's clock is slewed by up to 0.05 %.
-fn too_early(due: Due, store_now: u64, elapsed_ns: u64, referee: bool) -> Option<u64> {
+pub(super) fn too_early(due: Due, store_now: u64, elapsed_ns: u64, referee: bool) -> Option<u64> {
     match due {
         Due::Now => None,
         Due::At(t) => (store_now < t).then(|| t - store_now),

@@ -454,18 +454,18 @@ fn a_repetition_that_finds_no_job_proves_a_loss_only_without_a_unique_key() {
 }
 
 /// Job 2 replaces the waiting job 1, which holds its key; then job 3 gets the key.
-fn replaced(expires: bool) -> Verdict {
+fn replaced(expires: Option<Due>) -> Verdict {
     let scope = punctual::job::Scope::UntilDone;
-    let with = |n: u64, expires: bool, answer: Accepted, file: &mut File| {
+    let with = |n: u64, expires: Option<Due>, answer: Accepted, file: &mut File| {
         let unique = Some(Key { name: "key".to_owned(), scope, replaces: n == 2 });
         let job = punctual_check::event::Wanted { unique, expires, ..File::wanted(n) };
         let op = Op::Enqueue { call: CallId(Hex(1), n), jobs: vec![job] };
         file.call(n as f64, op, Answer::Enqueue(vec![answer]));
     };
     let mut file = File::new("all", 9);
-    with(1, false, Accepted::Inserted { run_at: 1_000, id: None }, &mut file);
+    with(1, None, Accepted::Inserted { run_at: 1_000, id: None }, &mut file);
     with(2, expires, Accepted::Replaced(id(1)), &mut file);
-    with(3, false, Accepted::Inserted { run_at: 3_000, id: None }, &mut file);
+    with(3, None, Accepted::Inserted { run_at: 3_000, id: None }, &mut file);
     file.dump(20.0, &[(1, State::Cancelled), (3, State::Done)]);
     verdict(&[&file])
 }
@@ -473,6 +473,64 @@ fn replaced(expires: bool) -> Verdict {
 /// What replaces a job can make it expire.
 #[test]
 fn a_holder_that_was_replaced_may_have_expired() {
-    assert_eq!(replaced(false).count("U1"), 1, "{}", replaced(false));
-    assert_eq!(replaced(true).count("U1"), 0, "{}", replaced(true));
+    let soon = Some(Due::In(5_000));
+    assert_eq!(replaced(None).count("U1"), 1, "{}", replaced(None));
+    assert_eq!(replaced(soon).count("U1"), 0, "{}", replaced(soon));
+}
+
+/// A job, enqueued after a second, that expires so and is reserved after 3 s.
+fn expiring(expires: Due, more: impl Fn(&mut File)) -> Verdict {
+    let mut file = File::new("all", 9);
+    file.enqueue_as(1.0, 1, 1.0, |job| job.expires = Some(expires));
+    more(&mut file);
+    file.begin(3.0, 1, 7);
+    file.end(4.0, 1, 7);
+    file.dump(20.0, &[(1, State::Done)]);
+    verdict(&[&file])
+}
+
+#[test]
+fn a_job_is_not_handed_out_once_it_has_expired() {
+    breaks(&expiring(Due::At(3_001), |_| ()), "T3", false);
+    breaks(&expiring(Due::At(3_000), |_| ()), "T3", true);
+    // It was enqueued at 1,000 by the store's clock, whose readings are rounded.
+    breaks(&expiring(Due::In(1_999), |_| ()), "T3", false);
+    breaks(&expiring(Due::In(1_998), |_| ()), "T3", true);
+    // A retry takes the expiry away.
+    breaks(&expiring(Due::At(3_000), |file| file.act(2.0, 1, Deed::Retry)), "T3", false);
+    breaks(&expiring(Due::At(3_000), |file| file.act(2.0, 1, Deed::Reprioritise)), "T3", true);
+}
+
+#[test]
+fn a_job_that_was_handed_out_in_time_may_be_told_again_later() {
+    let mut file = File::new("all", 9);
+    file.enqueue_as(1.0, 1, 1.0, |job| job.expires = Some(Due::At(3_000)));
+    let (op, _) = File::batch(2.5, vec![], vec![]);
+    file.lost(2.5, op.clone());
+    let (_, told) = File::batch(3.5, vec![File::row(3.5, 1, 7)], vec![]);
+    file.call(3.5, op, Answer::Reserve(told));
+    file.end(4.0, 1, 7);
+    file.dump(20.0, &[(1, State::Done)]);
+    breaks(&verdict(&[&file]), "T3", false);
+}
+
+/// A job that is moved after 2 s, and reserved after 3 s.
+fn moved(due: Due, more: impl Fn(&mut File)) -> Verdict {
+    let mut file = File::new("all", 9);
+    file.enqueue_due(1.0, 1, 2.5);
+    file.act(2.0, 1, Deed::Reschedule(due));
+    more(&mut file);
+    file.begin(3.0, 1, 7);
+    file.end(4.0, 1, 7);
+    file.dump(20.0, &[(1, State::Done)]);
+    verdict(&[&file])
+}
+
+#[test]
+fn a_job_that_was_moved_waits_for_its_new_time_however_that_was_said() {
+    breaks(&moved(Due::At(3_000), |_| ()), "C2", false);
+    breaks(&moved(Due::At(3_001), |_| ()), "C2", true);
+    breaks(&moved(Due::In(1_000), |_| ()), "C2", false);
+    breaks(&moved(Due::In(1_100), |_| ()), "C2", true);
+    breaks(&moved(Due::In(1_100), |file| file.act(2.2, 1, Deed::Reschedule(Due::Now))), "C2", false);
 }

@@ -87,7 +87,7 @@ impl File {
             unique: None,
             group: None,
             concurrency: None,
-            expires: false,
+            expires: None,
             expect: None,
         }
     }

@@ -443,7 +443,7 @@ impl Simulator {
             unique: job.key.map(|k| Key { name: format!("k{k}"), scope: Scope::UntilDone, replaces: false }),
             group: None,
             concurrency: None,
-            expires: false,
+            expires: None,
             expect: job.marked.then_some(Expect::Done),
         };
         let call = CallId(Hex(p as u64), self.t);

@@ -53,7 +53,7 @@ impl File {
             unique: None,
             group: None,
             concurrency: None,
-            expires: false,
+            expires: None,
             expect: None,
         };
         let answer = Accepted::Inserted { run_at: 0, id: None };
