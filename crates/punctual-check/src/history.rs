@@ -186,7 +186,7 @@ pub struct History {
     pub(crate) wild: Vec<(Span, Deed)>,
     /// Unique keys whose holder may have taken over the expiry of a later job, or that it has none.
     pub(crate) replaced_keys: HashSet<u32>,
-    /// Those of which such a later job expires.
+    /// Those whose later job expires.
     pub(crate) expiring_keys: HashSet<u32>,
     /// How many of a group may run, by queue.
     pub(crate) group_limits: HashMap<u32, u32>,

@@ -51,7 +51,7 @@
 //! | S8, S9 | a lease is lost for no reason, is reclaimed before its time |
 //! | F1 | a job's fences don't rise, or one is given twice |
 //! | T1 | a job is reserved before its time, by the store's clock or by the referee's |
-//! | T3 | a job is reserved at the time from which it must not start any more, or later |
+//! | T3 | a job is reserved at its `expires_at` or later |
 //! | C1, C2 | a job is reserved after its cancel was answered, or before the time it was moved to |
 //! | C4 | a run goes on for longer than [`Options::cancel_within`] after its cancel was requested, with no harm done to its process |
 //! | U1 | two jobs hold one unique key at once |

@@ -81,7 +81,9 @@ fn cancel_is_heard(story: &Story<'_>, history: &History, within: Duration, verdi
         let backs = story.backs.iter().filter(|back| back.fence == fence).map(|back| back.span.from);
         let others = story.runs.iter().filter(|other| fence < other.row.fence).map(|other| other.span.from);
         let gone = history.procs.get(run.proc as usize).map(|proc| proc.span.to);
-        let over = ends.chain(backs).chain(others).chain(gone).chain(history.dumped_at).min();
+        // Its holder was told so: the answer of who reclaimed it may be lost.
+        let lost = story.lost.iter().filter(|told| told.fence == fence).map(|told| told.span.from);
+        let over = ends.chain(backs).chain(lost).chain(others).chain(gone).chain(history.dumped_at).min();
         let goes_on = Span { from: act.span.to, to: over.unwrap_or(NEVER) };
         let longest = history
             .undisturbed(goes_on, Some(run.proc))

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use punctual::State;
+use punctual::{State, limits::POISON_LIMIT};
 
 use super::link::{Close, Link};
 use crate::{
@@ -56,7 +56,9 @@ pub(super) fn waits(story: &Story<'_>, history: &History, links: &[Link<'_>]) ->
         let since = acts.map(|act| act.span.to).fold(since, u64::max);
         let due =
             run.span.to.saturating_sub(run.now.saturating_sub(run.row.run_at).saturating_mul(NS_PER_MS));
-        let start = story.starts.iter().find(|start| start.fence == run.row.fence);
+        // A worker may hold a suspect until another one has ended.
+        let is_suspect = POISON_LIMIT <= run.row.expired_leases + 1;
+        let start = story.starts.iter().find(|start| start.fence == run.row.fence && !is_suspect);
         let span =
             Span { from: since.max(due), to: start.map_or(run.span.to, |start| start.m.max(run.span.to)) };
         waits.push(Wait { job: story.job, span, reserved: Some(run.span.to) });

@@ -19,7 +19,7 @@ pub(super) fn judge(
         verdict.broken("T1", Some(story.id), || format!("was reserved {early} ms early"));
     }
     first_run(story, history, referee, verdict);
-    not_expired(story, history, referee, verdict);
+    expired_never_starts(story, history, referee, verdict);
     links.iter().filter(|link| !link.retried && !link.moved && !link.undone).for_each(|link| {
         let asked = match link.close {
             Close::Settled(Said::Retry(due), _) => due,
@@ -55,7 +55,7 @@ fn first_run(story: &Story<'_>, history: &History, referee: bool, verdict: &mut 
 }
 
 /// T3, by the store's clock. An operator's retry takes the expiry away, and what replaces a job brings another one.
-fn not_expired(story: &Story<'_>, history: &History, referee: bool, verdict: &mut Verdict) {
+fn expired_never_starts(story: &Story<'_>, history: &History, referee: bool, verdict: &mut Verdict) {
     let Some((first, others)) = story.tries.split_first() else { return };
     let is_replaced = first.key.is_some_and(|(key, _)| history.replaced_keys.contains(&key));
     if !referee || is_replaced || others.iter().any(|other| other.expires != first.expires) {
@@ -76,7 +76,8 @@ fn not_expired(story: &Story<'_>, history: &History, referee: bool, verdict: &mu
         if let Some(late) = late
             && !acted(story, history, 0, run.span.to, |deed| deed == Deed::Retry)
         {
-            verdict.broken("T3", Some(story.id), || format!("was reserved {late} ms after it had expired"));
+            verdict
+                .broken("T3", Some(story.id), || format!("was reserved at least {late} ms past its expiry"));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use punctual::State;
 use punctual_check::{
     Options, Verdict, Word,
-    event::{Deed, Due, LeaseId, Reservation, Said, What},
+    event::{Answer, Deed, Due, Ended, LeaseId, Op, Reservation, Said, What},
 };
 
 use super::hand::{File, id, verdict, verdict_with};
@@ -51,7 +51,7 @@ fn a_handler_that_begins_late_is_late() {
     let (mut driver, mut worker) = (File::new("driver", 0), File::new("worker", 2));
     driver.enqueue(1.0, 1);
     let (op, batch) = File::batch(1.5, vec![File::row(1.5, 1, 7)], vec![]);
-    worker.call(1.5, op, punctual_check::event::Answer::Reserve(batch));
+    worker.call(1.5, op, Answer::Reserve(batch));
     worker.note(8.0, What::Start { id: id(1), fence: 7, sum: File::row(1.5, 1, 7).sum });
     worker.end(8.1, 1, 7);
     driver.dump(200.0, &[(1, State::Done)]);
@@ -209,6 +209,22 @@ fn what_is_due_after_the_end_may_wait_at_rest_and_nothing_else() {
     is_late(&told(1.0, &failed(Due::Now)), true);
 }
 
+#[test]
+fn a_worker_may_hold_a_suspect_that_it_reserved() {
+    for (expired_leases, is_held) in [(1, false), (2, true)] {
+        let (mut driver, mut worker) = (File::new("driver", 0), File::new("worker", 2));
+        driver.enqueue(1.0, 1);
+        let row = Reservation { expired_leases, ..File::row(1.5, 1, 7) };
+        let (op, batch) = File::batch(1.5, vec![row], vec![]);
+        worker.call(1.5, op, Answer::Reserve(batch));
+        worker.note(8.0, What::Start { id: id(1), fence: 7, sum: row.sum });
+        worker.end(8.1, 1, 7);
+        driver.dump(200.0, &[(1, State::Done)]);
+        let told = judged(&[&driver, &worker]);
+        assert_eq!(told.count("D8"), u64::from(!is_held), "{told}");
+    }
+}
+
 // ── C4 ──
 
 /// A run of job 1 from 2 s to `end`, or to the end of its process. Its cancel is requested at 3 s; it may go on for 4 s.
@@ -260,6 +276,23 @@ fn a_run_whose_process_is_gone_hears_of_nothing() {
         file.reclaim(40.0, 1, 7, State::Cancelled);
     });
     assert_eq!(told.count("C4"), 0, "{told}");
+}
+
+#[test]
+fn a_run_that_was_told_that_its_lease_is_lost_is_over() {
+    for (at, is_deaf) in [(6.9, false), (7.2, true)] {
+        let (mut driver, mut worker) = (File::new("driver", 0), File::new("worker", 1));
+        driver.enqueue(1.0, 1);
+        worker.begin(2.0, 1, 7);
+        driver.ask(3.0, 1, Deed::Cancel);
+        let runs = vec![Ended { id: id(1), fence: 7, verdict: Said::Cancel }];
+        let answer = Answer::Settle { states: vec![None], away: vec![], then: None };
+        worker.call(at, Op::Settle { runs, then: None }, answer);
+        driver.dump(200.0, &[(1, State::Cancelled)]);
+        let cancel_within = Some(Duration::from_secs(4));
+        let told = verdict_with(&[&driver, &worker], Options { cancel_within, ..Options::default() });
+        assert_eq!(told.count("C4"), u64::from(is_deaf), "{told}");
+    }
 }
 
 #[test]
