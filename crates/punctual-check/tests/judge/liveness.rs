@@ -288,7 +288,11 @@ fn a_run_that_was_told_that_its_lease_is_lost_is_over() {
         let runs = vec![Ended { id: id(1), fence: 7, verdict: Said::Cancel }];
         let answer = Answer::Settle { states: vec![None], away: vec![], then: None };
         worker.call(at, Op::Settle { runs, then: None }, answer);
-        driver.dump(200.0, &[(1, State::Cancelled)]);
+        // Its process goes on.
+        driver.enqueue(90.0, 2);
+        worker.begin(91.0, 2, 8);
+        worker.end(91.1, 2, 8);
+        driver.dump(200.0, &[(1, State::Cancelled), (2, State::Done)]);
         let cancel_within = Some(Duration::from_secs(4));
         let told = verdict_with(&[&driver, &worker], Options { cancel_within, ..Options::default() });
         assert_eq!(told.count("C4"), u64::from(is_deaf), "{told}");
