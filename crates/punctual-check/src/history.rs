@@ -184,10 +184,8 @@ pub struct History {
     pub(crate) rest: Vec<AtRest>,
     /// Actions that may have met any job: unanswered, and by unique key.
     pub(crate) wild: Vec<(Span, Deed)>,
-    /// Unique keys whose holder may have taken over the expiry of a later job, or that it has none.
-    pub(crate) replaced_keys: HashSet<u32>,
-    /// Those whose later job expires.
-    pub(crate) expiring_keys: HashSet<u32>,
+    /// Unique keys whose holder a later job may have replaced, each with whether such a job expires.
+    pub(crate) replaced_keys: HashMap<u32, bool>,
     /// How many of a group may run, by queue.
     pub(crate) group_limits: HashMap<u32, u32>,
     /// By time.
@@ -293,7 +291,7 @@ impl History {
 
     /// Whether a job may end by itself before it starts.
     pub(crate) fn may_expire(&self, t: &Try) -> bool {
-        t.expires.is_some() || t.key.is_some_and(|(key, _)| self.expiring_keys.contains(&key))
+        t.expires.is_some() || t.key.is_some_and(|(key, _)| self.replaced_keys.get(&key) == Some(&true))
     }
 
     /// The reservation with this number.

@@ -75,7 +75,7 @@ bugs! {
     BatchForgotten = "batch-forgotten",
     /// One enqueue in ten is stored once more under other ids.
     EnqueuedTwice = "enqueued-twice",
-    /// Jobs expire never.
+    /// Jobs never expire.
     ExpiryIgnored = "expiry-ignored",
     /// Jobs have attempts without end.
     AttemptsWithoutEnd = "attempts-without-end",
@@ -291,15 +291,12 @@ impl Planted {
                     Selector::Id(id) => store.get(*id).await?,
                     Selector::Key(key) => store.holder(key).await?,
                 };
-                answers.push(match job {
-                    Some(job) if job.state == State::Waiting && matches!(action, Action::Reschedule(_)) => {
-                        Acted::Done(job.id, State::Waiting)
-                    }
-                    Some(job) if job.state == State::Waiting => Acted::Done(job.id, State::Cancelled),
-                    Some(job) if job.state == State::Running && matches!(action, Action::Cancel { .. }) => {
-                        Acted::Requested(job.id)
-                    }
-                    Some(job) => Acted::WrongState(job.id, job.state),
+                let is_cancel = matches!(action, Action::Cancel { .. });
+                answers.push(match job.map(|job| (job.id, job.state)) {
+                    Some((id, State::Waiting)) if is_cancel => Acted::Done(id, State::Cancelled),
+                    Some((id, State::Waiting)) => Acted::Done(id, State::Waiting),
+                    Some((id, State::Running)) if is_cancel => Acted::Requested(id),
+                    Some((id, state)) => Acted::WrongState(id, state),
                     None => Acted::NotFound,
                 });
             }

@@ -215,10 +215,7 @@ impl Reading {
         let key = unique.map(|key| {
             let name = self.name(key.name);
             if key.replaces {
-                self.history.replaced_keys.insert(name);
-                if expires.is_some() {
-                    self.history.expiring_keys.insert(name);
-                }
+                *self.history.replaced_keys.entry(name).or_default() |= expires.is_some();
             }
             (name, key.scope)
         });

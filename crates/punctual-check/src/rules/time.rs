@@ -57,7 +57,7 @@ fn first_run(story: &Story<'_>, history: &History, referee: bool, verdict: &mut 
 /// T3, by the store's clock. An operator's retry takes the expiry away, and what replaces a job brings another one.
 fn expired_never_starts(story: &Story<'_>, history: &History, referee: bool, verdict: &mut Verdict) {
     let Some((first, others)) = story.tries.split_first() else { return };
-    let is_replaced = first.key.is_some_and(|(key, _)| history.replaced_keys.contains(&key));
+    let is_replaced = first.key.is_some_and(|(key, _)| history.replaced_keys.contains_key(&key));
     if !referee || is_replaced || others.iter().any(|other| other.expires != first.expires) {
         return;
     }

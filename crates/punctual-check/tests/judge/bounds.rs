@@ -483,6 +483,10 @@ fn expiring(expires: Due, more: impl Fn(&mut File)) -> Verdict {
     let mut file = File::new("all", 9);
     file.enqueue_as(1.0, 1, 1.0, |job| job.expires = Some(expires));
     more(&mut file);
+    run_after_three(file)
+}
+
+fn run_after_three(mut file: File) -> Verdict {
     file.begin(3.0, 1, 7);
     file.end(4.0, 1, 7);
     file.dump(20.0, &[(1, State::Done)]);
@@ -520,10 +524,7 @@ fn moved(due: Due, more: impl Fn(&mut File)) -> Verdict {
     file.enqueue_due(1.0, 1, 2.5);
     file.act(2.0, 1, Deed::Reschedule(due));
     more(&mut file);
-    file.begin(3.0, 1, 7);
-    file.end(4.0, 1, 7);
-    file.dump(20.0, &[(1, State::Done)]);
-    verdict(&[&file])
+    run_after_three(file)
 }
 
 #[test]

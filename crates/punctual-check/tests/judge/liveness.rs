@@ -46,16 +46,22 @@ fn nobody_is_late_unless_it_is_asked() {
     assert_eq!(verdict(&[&driver, &worker]).verdict, Word::Valid);
 }
 
-#[test]
-fn a_handler_that_begins_late_is_late() {
+/// A job whose handler begins 6.5 s after its reservation, which says so many expired leases in a row.
+fn held_for_long(expired_leases: u32) -> Verdict {
     let (mut driver, mut worker) = (File::new("driver", 0), File::new("worker", 2));
     driver.enqueue(1.0, 1);
-    let (op, batch) = File::batch(1.5, vec![File::row(1.5, 1, 7)], vec![]);
+    let row = Reservation { expired_leases, ..File::row(1.5, 1, 7) };
+    let (op, batch) = File::batch(1.5, vec![row], vec![]);
     worker.call(1.5, op, Answer::Reserve(batch));
-    worker.note(8.0, What::Start { id: id(1), fence: 7, sum: File::row(1.5, 1, 7).sum });
+    worker.note(8.0, What::Start { id: id(1), fence: 7, sum: row.sum });
     worker.end(8.1, 1, 7);
     driver.dump(200.0, &[(1, State::Done)]);
-    is_late(&judged(&[&driver, &worker]), true);
+    judged(&[&driver, &worker])
+}
+
+#[test]
+fn a_handler_that_begins_late_is_late() {
+    is_late(&held_for_long(0), true);
 }
 
 #[test]
@@ -212,15 +218,7 @@ fn what_is_due_after_the_end_may_wait_at_rest_and_nothing_else() {
 #[test]
 fn a_worker_may_hold_a_suspect_that_it_reserved() {
     for (expired_leases, is_held) in [(1, false), (2, true)] {
-        let (mut driver, mut worker) = (File::new("driver", 0), File::new("worker", 2));
-        driver.enqueue(1.0, 1);
-        let row = Reservation { expired_leases, ..File::row(1.5, 1, 7) };
-        let (op, batch) = File::batch(1.5, vec![row], vec![]);
-        worker.call(1.5, op, Answer::Reserve(batch));
-        worker.note(8.0, What::Start { id: id(1), fence: 7, sum: row.sum });
-        worker.end(8.1, 1, 7);
-        driver.dump(200.0, &[(1, State::Done)]);
-        let told = judged(&[&driver, &worker]);
+        let told = held_for_long(expired_leases);
         assert_eq!(told.count("D8"), u64::from(!is_held), "{told}");
     }
 }

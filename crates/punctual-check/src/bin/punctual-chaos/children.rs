@@ -50,8 +50,9 @@ const HANDLER: &str = include_str!("children/handler.py");
 const JOBS_PER_CHILD: &str = "100";
 /// So long is it from one kill to the next. The jobs of a kill are due over twice that, so there are some when it comes.
 const PER_KILL: Duration = Duration::from_millis(500);
-/// After so many looks at which no child is at work, all that was due has run: some more jobs come. One of so many is slow.
+/// If so many looks found no child at work, [`MORE_JOBS`] more jobs are enqueued.
 const LOOKS_A_PUSH: u32 = 50;
+/// So many in a row include a slow one.
 const MORE_JOBS: u32 = 23;
 /// The longest that anything may take.
 const PATIENCE: Duration = Duration::from_mins(3);
@@ -123,7 +124,7 @@ impl<'a> Drill<'a> {
             self.start_worker()?;
         }
         for kill in 0..kills {
-            self.push(jobs * (kill + 1) / kills - jobs * kill / kills, 2 * PER_KILL).await?;
+            self.push(jobs.saturating_sub(self.pushed) / (kills - kill), 2 * PER_KILL).await?;
             tokio::time::sleep(PER_KILL.mul_f64(0.6 + 0.8 * self.rng.f64())).await;
             if kill % 2 == 0 { self.kill_a_worker().await? } else { self.kill_a_child().await? }
         }
@@ -182,9 +183,10 @@ impl<'a> Drill<'a> {
 
     /// SIGKILL for a child in the midst of a run. It stands still before the look, so the run is cut short for sure.
     async fn kill_a_child(&mut self) -> Outcome<()> {
-        let (file, begin) = (self.notes_file(), Instant::now());
-        for look in 1.. {
-            if look % LOOKS_A_PUSH == 0 {
+        let (file, begin, mut looks) = (self.notes_file(), Instant::now(), 0);
+        while begin.elapsed() <= PATIENCE {
+            looks += 1;
+            if looks % LOOKS_A_PUSH == 0 {
                 self.push(MORE_JOBS, Duration::ZERO).await?;
             }
             let runs = notes::open(&notes::read(&file)?);
@@ -200,9 +202,6 @@ impl<'a> Drill<'a> {
                     return Ok(());
                 }
                 child.thaw()?;
-            }
-            if PATIENCE < begin.elapsed() {
-                break;
             }
             tokio::time::sleep(LOOK).await;
         }
