@@ -4,8 +4,11 @@
 // The first that fails ends the program with status 1. Arguments: names of cases (default: all).
 
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
+import { readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import { createInterface } from "node:readline";
 
 // The packages are in the folder where `scripts/sqs` runs this program, and this file is elsewhere.
 const require = createRequire(`${process.cwd()}/package.json`);
@@ -186,6 +189,31 @@ const cases = {
     assert.equal(errors.length, 1, errors.join("; "));
     assert.match(errors[0], /17 fails once/);
     assert.deepEqual(await counts(url), [0, 0, 0], "messages that are left");
+  },
+
+  async "the guide's program of sqs-consumer deletes what it handled"() {
+    const url = await create("node-guide");
+    const guide = readFileSync(new URL("../../../../docs/sqs.md", import.meta.url), "utf8");
+    const [, program] = guide.match(/^## sqs-consumer.*?```js\n(.*?)```/ms);
+    const own = program.replace(/http\S*\/mail(?=')/, url).replaceAll("http://127.0.0.1:7890", endpoint);
+    assert.ok(own.includes(`'${url}'`) && own.includes(`'${endpoint}'`), own);
+    writeFileSync("guide.mjs", own);
+    const child = spawn(process.execPath, ["--no-warnings", "guide.mjs"], { env: { ...process.env, AWS_REGION: region } });
+    child.stderr.pipe(process.stderr);
+    const ended = new Promise((resolve) => child.once("close", resolve));
+    const timer = setTimeout(() => child.kill("SIGKILL"), PATIENCE_MS);
+    try {
+      await call("SendMessage", { QueueUrl: url, MessageBody: "hello" });
+      const { value } = await createInterface({ input: child.stdout })[Symbol.asyncIterator]().next();
+      assert.equal(value, "hello");
+      const begin = performance.now();
+      while ((await counts(url))[1] > 0) assert.ok(performance.now() - begin < PATIENCE_MS, "the message was not deleted");
+    } finally {
+      clearTimeout(timer);
+      child.kill("SIGKILL");
+      await ended;
+    }
+    assert.deepEqual(await counts(url), [0, 0, 0]);
   },
 };
 

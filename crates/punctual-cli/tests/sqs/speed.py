@@ -14,6 +14,7 @@ import contextlib
 import multiprocessing
 import os
 import shlex
+import sys
 import tempfile
 import time
 import uuid
@@ -105,7 +106,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("emulators", nargs="*", metavar="NAME=COMMAND")
     parser.add_argument("--clients", type=int, default=4, help="processes with a connection each (default: 4)")
-    parser.add_argument("--messages", type=int, default=4_000, help="of each phase and round (default: 4,000)")
+    parser.add_argument("--messages", type=int, default=20_000, help="of each phase and round (default: 20,000)")
     parser.add_argument("--bytes", type=int, default=200, help="of each message (default: 200)")
     parser.add_argument("--rounds", type=int, default=3, help="of each server (default: 3)")
     options = parser.parse_args()
@@ -120,9 +121,11 @@ def main():
             server = Server(shlex.split(command.replace("{port}", str(port))), port, f"{folder}/{name}.log")
             servers[name] = stack.enter_context(server).endpoint
         best = {name: dict.fromkeys(PHASES, 0.0) for name in servers}
-        for _ in range(options.rounds):
+        for number in range(options.rounds):
             for name, endpoint in servers.items():
+                begin = time.monotonic()
                 rates = round_of(endpoint, options)
+                print(f"round {number + 1} of {options.rounds}, {name}: {time.monotonic() - begin:.0f} s", file=sys.stderr)
                 best[name] = {phase: max(best[name][phase], rates[phase]) for phase in PHASES}
     print(f"messages/s, best of {options.rounds} rounds, {options.clients} clients, {options.messages} messages of {options.bytes} bytes")
     first = next(iter(servers))
