@@ -73,6 +73,11 @@ pub enum What {
         /// As its `open` line names it.
         proc: String,
     },
+    /// The nemesis asked this process to end: it ends what it runs, and starts nothing else.
+    Ending {
+        /// As its `open` line names it.
+        proc: String,
+    },
     /// The nemesis killed the store's server, and waited until it was gone.
     ServerKilled {
         /// On the referee's axis, just before the kill.

@@ -162,7 +162,11 @@ impl Open {
         for (number, proc) in (0..).zip(&history.procs) {
             let from = taken.partition_point(|(other, _)| *other < number);
             let to = taken.partition_point(|(other, _)| *other <= number);
-            free.extend(free_of(proc.slots, proc.span, &taken[from..to]));
+            let open = Span { from: proc.span.from, to: proc.open_to };
+            let slots = free_of(proc.slots, open, &taken[from..to]);
+            // What it ran when it was asked to end may have ended later.
+            let slots = slots.into_iter().map(|span| Span { to: span.to.min(open.to), ..span });
+            free.extend(slots.filter(|span| span.from < span.to));
         }
         free.sort_unstable_by_key(|span| span.from);
         let mut spans: Vec<Span> = Vec::new();
@@ -196,7 +200,7 @@ impl Open {
     }
 }
 
-/// When a process was there and had fewer jobs than slots.
+/// When a process had fewer jobs than slots. Of what ends after `alive`, the end does not count.
 fn free_of(slots: u64, alive: Span, taken: &[(u32, Span)]) -> Vec<Span> {
     if slots == 0 || alive.to <= alive.from || alive.from == NEVER {
         return Vec::new();

@@ -40,6 +40,26 @@ fn a_worker_that_sleeps_beside_a_due_job_is_late() {
 }
 
 #[test]
+fn a_worker_that_was_asked_to_end_has_no_slot_free() {
+    for (asked_at, late) in [(1.4, false), (9.0, true)] {
+        let mut driver = File::new("driver", 0);
+        let (mut full, mut ending) = (File::new("full", 1), File::new("ending", 2));
+        for (at, n) in [(0.1, 3), (0.2, 2), (0.3, 1)] {
+            driver.enqueue(at, n);
+        }
+        full.begin(1.2, 2, 6);
+        full.end(10.0, 2, 6);
+        full.begin(10.1, 1, 7);
+        full.end(10.2, 1, 7);
+        ending.begin(1.1, 3, 5);
+        driver.note(asked_at, What::Ending { proc: "ending".to_owned() });
+        ending.end(20.0, 3, 5);
+        driver.dump(200.0, &[(1, State::Done), (2, State::Done), (3, State::Done)]);
+        is_late(&judged(&[&driver, &full, &ending]), late);
+    }
+}
+
+#[test]
 fn nobody_is_late_unless_it_is_asked() {
     let (mut driver, worker) = run_at(171.0);
     driver.dump(200.0, &[(1, State::Done)]);
