@@ -189,11 +189,6 @@ impl QueueSettings {
         serde_json::Value::Object(fields).to_string()
     }
 
-    /// Returns whether some group has a limit or a weight.
-    pub(crate) fn limits_groups(&self) -> bool {
-        !self.group.are_none() || !self.groups.is_empty()
-    }
-
     /// Returns the limits of a group: its own, else those of all groups.
     #[must_use]
     pub fn of_group(&self, group: &str) -> GroupLimits {

@@ -265,42 +265,6 @@ pub(crate) async fn a_clock_that_goes_back_by_a_millisecond_closes_a_group_again
     assert_eq!(t.reserve(9).await.jobs.len(), 1);
 }
 
-/// S14, S15: what a rate kept is forgotten when the clock goes back to before it, and when a new rate cannot have kept it. So it
-/// holds nothing back when the clock comes near to it.
-pub(crate) async fn a_group_that_a_clock_or_a_setting_opened_stays_open(t: Fixture) {
-    let heavy = GroupLimits { weight: Some(100), ..GroupLimits::default() };
-    t.set(|settings| settings.groups = groups([("a", starts(rate(1, 1_000, 1))), ("b", heavy)])).await;
-    t.clock.set(at(10_000));
-    add(&t, "a").await;
-    assert_eq!(letters(&t.reserve(1).await.jobs), "a");
-    t.clock.set(at(9_000));
-    add(&t, "b").await;
-    assert_eq!(letters(&t.reserve(1).await.jobs), "b");
-    // It comes after the step was handled, and is not served yet.
-    add(&t, "ab").await;
-    assert_eq!(letters(&t.reserve(1).await.jobs), "b");
-    t.clock.set(at(10_500));
-    assert_eq!(letters(&t.reserve(1).await.jobs), "a");
-
-    // One that is active when the clock goes back.
-    t.set(|settings| settings.groups = groups([("b", heavy), ("c", starts(rate(1, 1_000, 2)))])).await;
-    add(&t, "cc").await;
-    t.clock.set(at(12_000));
-    assert_eq!(letters(&t.reserve(1).await.jobs), "c");
-    t.clock.set(at(10_900));
-    add(&t, "b").await;
-    assert_eq!(letters(&t.reserve(1).await.jobs), "b");
-    t.clock.set(at(11_500));
-    assert_eq!(letters(&t.reserve(1).await.jobs), "c");
-
-    t.set(|settings| settings.groups = groups([("d", starts(rate(1, 3_000, 1)))])).await;
-    add(&t, "dd").await;
-    assert_eq!(letters(&t.reserve(2).await.jobs), "d");
-    t.set(|settings| settings.groups = groups([("d", starts(rate(1, 1_000, 1)))])).await;
-    t.clock.set(at(14_000));
-    assert_eq!(letters(&t.reserve(1).await.jobs), "d");
-}
-
 /// S14, S16: what a limit of one group keeps changes no turn of others when the clock goes back.
 pub(crate) async fn a_limit_of_a_group_changes_no_turn_of_others(t: Fixture) {
     t.set(|settings| settings.groups = groups([("z", starts(rate(1, 1_000, 1)))])).await;

@@ -494,7 +494,6 @@ conformance!(
         a_groups_rate_follows_the_clock,
         a_clock_that_goes_back_closes_a_group_again,
         a_clock_that_goes_back_by_a_millisecond_closes_a_group_again,
-        a_group_that_a_clock_or_a_setting_opened_stays_open,
         a_limit_of_a_group_changes_no_turn_of_others,
         a_group_that_a_clock_opens_is_found_among_many,
         a_run_closes_its_group_alone,

@@ -4,9 +4,6 @@
 //! active groups, the one with the least tag is served next; between equal tags, the one with the lower digest.
 //! Ungrouped jobs are one group of weight 1, which comes first between equal tags. While no other group is active,
 //! their tag does not grow.
-//!
-//! A limiter ignores what a clock that went back has left. A group for which that was ignored when it was activated, or when a
-//! step of the clock or new limits were handled, forgets it: an active group is not held back by time alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 #[cfg(feature = "testing")]
@@ -150,12 +147,7 @@ impl Model {
 
     /// Activates groups whose first job is due and can start, the longest-waiting first.
     pub(crate) fn let_in(&mut self, queue: &str, now: Timestamp, at_most: usize) {
-        let before = self.active_groups.entry(queue.to_owned()).or_default().seen.replace(now);
-        if before.is_some_and(|before| now < before) {
-            // Those whose running jobs let no other start are not among them.
-            let names = self.coming_groups(queue, now).into_iter().map(|(_, name)| name).collect();
-            self.forget_void(queue, &names, now);
-        }
+        self.active_groups.entry(queue.to_owned()).or_default().seen = Some(now);
         self.thin_active(queue, now);
         let mut coming = self.coming_groups(queue, now);
         coming.retain(|(at, group)| {
@@ -165,31 +157,14 @@ impl Model {
         coming.sort_by_key(|(at, group)| (*at, group_digest(group)));
         for (_, group) in coming.into_iter().take(at_most) {
             let time = self.active_groups.get(queue).map_or(0, |active| active.time);
-            let limits = self.settings(queue).of_group(&group);
-            let group = self.group_mut(queue, &group);
-            group.tag = Some(come(time, limits.weight()));
-            group.limiter.forget_void(limits.rate, now);
+            let weight = self.settings(queue).of_group(&group).weight();
+            self.group_mut(queue, &group).tag = Some(come(time, weight));
         }
         let has_ungrouped = self.has_ungrouped(queue, now);
         if let Some(active) = self.active_groups.get_mut(queue)
             && has_ungrouped
         {
             active.ungrouped.get_or_insert(come(active.time, 1));
-        }
-    }
-
-    /// Handles new settings: the limits of groups may have changed.
-    pub(crate) fn limits_changed(&mut self, queue: &str, now: Timestamp) {
-        let waiting = self.timeline(queue).filter_map(|job| job.group.clone()).collect();
-        self.forget_void(queue, &waiting, now);
-    }
-
-    /// Forgets what the limiters of these groups ignore now.
-    fn forget_void(&mut self, queue: &str, names: &BTreeSet<String>, now: Timestamp) {
-        let settings = self.settings(queue);
-        let Some(active) = self.active_groups.get_mut(queue) else { return };
-        for group in active.groups.values_mut().filter(|group| names.contains(&group.name)) {
-            group.limiter.forget_void(settings.of_group(&group.name).rate, now);
         }
     }
 

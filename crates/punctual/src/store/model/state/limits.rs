@@ -57,14 +57,6 @@ impl Limiter {
         self.closed_until = None;
     }
 
-    /// Forgets what is ignored now. Otherwise, it would hold jobs back again when the clock comes near to it.
-    pub(crate) fn forget_void(&mut self, rate: Option<Rate>, now: Timestamp) {
-        self.closed_until = self.closed(now);
-        if rate.is_some_and(|rate| rate.is_void(self.tat, now.as_ms())) {
-            self.tat = None;
-        }
-    }
-
     /// Returns whether its state differs from that of a new one.
     pub(crate) fn remembers(self, now: Timestamp) -> bool {
         let last = self.closed_until.map(Timestamp::as_ms).max(self.tat.map(|tat| tat.ms));

@@ -33,8 +33,12 @@ impl Model {
                 self.put_settings(name, QueueSettings { paused, ..settings });
             }
             QueueOp::Resume => self.put_settings(name, QueueSettings { paused: None, ..settings }),
-            QueueOp::Set(new) => self.replace_settings(now, name, settings, new),
-            QueueOp::Replace(replace) => self.replace_settings(now, name, settings, &replace.new),
+            QueueOp::Set(new) => {
+                self.put_settings(name, QueueSettings { paused: settings.paused, ..(**new).clone() });
+            }
+            QueueOp::Replace(replace) => {
+                self.put_settings(name, QueueSettings { paused: settings.paused, ..replace.new.clone() });
+            }
             QueueOp::Open { group: None } => self.open(name),
             QueueOp::Open { group: Some(group) } => self.open_group(name, group),
             QueueOp::Purge(limit) => return Ok(self.purge(now, name, *limit)),
@@ -42,14 +46,6 @@ impl Model {
         // The limits of groups may have changed.
         self.thin_rings(now);
         Ok(QueueReply::Info(Box::new(self.info(now, name))))
-    }
-
-    fn replace_settings(&mut self, now: Timestamp, name: &str, old: QueueSettings, new: &QueueSettings) {
-        let limits_groups = old.limits_groups() || new.limits_groups();
-        self.put_settings(name, QueueSettings { paused: old.paused, ..new.clone() });
-        if limits_groups {
-            self.limits_changed(name, now);
-        }
     }
 
     fn purge(&mut self, now: Timestamp, name: &str, limit: usize) -> QueueReply {

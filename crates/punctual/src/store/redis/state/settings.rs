@@ -80,7 +80,7 @@ pub(crate) fn encode(name: &str, settings: &QueueSettings, version: u32, share: 
         .chain([settings.max_jobs.is_some() || settings.max_bytes.is_some()])
         .chain(kept.iter().map(Keep::keeps_nothing))
         .chain([settings.concurrency.is_some() || settings.rate.is_some()])
-        .chain([settings.limits_groups()]);
+        .chain([!settings.group.are_none() || !settings.groups.is_empty()]);
     row.push(flags.enumerate().fold(0, |all, (bit, is_set)| all | u8::from(is_set) << bit));
     row.number(version.into(), 4);
     row.number(settings.defaults.lease.map_or(0, ceil_ms), 4);

@@ -376,7 +376,6 @@ impl Tx<'_> {
     /// Files the first groups of a place again.
     fn file_all(&mut self, q: Q, place: Place) -> Step<()> {
         for mut group in self.groups(q, place, i64::MAX, REGROUP_MAX)? {
-            self.forget_void(q, &mut group);
             self.file(q, &mut group, place == Place::Active)?;
         }
         Ok(())
@@ -393,16 +392,9 @@ impl Tx<'_> {
         let coming = self.groups(q, Place::Coming, i64::MAX, REGROUP_MAX)?;
         for mut group in active.into_iter().chain(coming) {
             let is_in = group.place() == Place::Active;
-            self.forget_void(q, &mut group);
             self.file(q, &mut group, is_in)?;
         }
         Ok(())
-    }
-
-    /// Forgets what a group's limiter ignores now.
-    fn forget_void(&self, q: Q, group: &mut Group) {
-        let rate = self.limits(q, &group.name).rate;
-        group.now.limiter.forget_void(rate, self.now);
     }
 
     /// Notes that the limits of a queue's groups changed. Later reserves file the groups beyond the first ones.
@@ -460,7 +452,6 @@ impl Tx<'_> {
                 let weight = self.limits(q, &group.name).weight();
                 let tag = self.at(q).active.come(weight);
                 (group.now.place, group.now.at) = (Place::Active, tag);
-                self.forget_void(q, &mut group);
                 self.write_group(q, &mut group)?;
             } else {
                 self.file(q, &mut group, false)?;

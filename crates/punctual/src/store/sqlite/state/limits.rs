@@ -72,16 +72,6 @@ impl Limiter {
         self.closed = 0;
     }
 
-    /// Forgets what is ignored now.
-    pub(crate) fn forget_void(&mut self, rate: Option<Rate>, now: Timestamp) {
-        if self.closed_until(now).is_none() {
-            self.closed = 0;
-        }
-        if rate.is_some_and(|rate| rate.is_void(self.tat(), now.as_ms())) {
-            (self.tat, self.part) = (0, 0);
-        }
-    }
-
     /// Returns until when its state differs from that of a new one, if so.
     pub(crate) fn remembers(self, now: Timestamp) -> Option<i64> {
         let last = self.closed.max(self.tat);

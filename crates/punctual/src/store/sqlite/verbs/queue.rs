@@ -136,9 +136,8 @@ pub(crate) fn change(tx: &mut Tx<'_>, name: &str, op: &QueueOp) -> Step<QueueRep
 }
 
 fn replace(tx: &mut Tx<'_>, q: Q, settings: QueueSettings, new: &QueueSettings) -> Step<()> {
-    let had_limits = settings.limits_groups();
     tx.put_settings(q, QueueSettings { paused: settings.paused, ..new.clone() })?;
-    if had_limits || new.limits_groups() {
+    if (settings.group, &settings.groups) != (new.group, &new.groups) {
         tx.limits_changed(q)?;
     }
     // The new settings may allow more jobs to run.

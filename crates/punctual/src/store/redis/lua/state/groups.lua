@@ -115,21 +115,13 @@ local function let_in(q, most)
     row.let, row.hinted = now + 1, true
     if now + 1 < before then
         -- The clock went back: jobs of active groups may not be due any more, and pauses may be void.
-        for _, group in ipairs(groups_by_time(q)) do
-            forget_void(group)
-            regroup(group)
-        end
+        for _, group in ipairs(groups_by_time(q)) do regroup(group) end
     end
     for _, member in ipairs(groups_in(q, 'b', row.version - 1, $GROUPS_EXTRA)) do regroup(group_in(q, member)) end
     for _, member in ipairs(groups_in(q, 'g', now, most)) do regroup(group_in(q, member)) end
     for _, member in ipairs(groups_in(q, 'w', now, most)) do
         local group = group_in(q, member)
-        if is_open(group) then
-            forget_void(group)
-            move(group, 'r', come(row, group.weight))
-        else
-            regroup(group)
-        end
+        move(group, 'r', come(row, group.weight))
     end
 end
 -- Activates the ungrouped jobs as one group if some are due again, and deactivates them otherwise.
@@ -173,10 +165,7 @@ end
 -- Handles new settings: the limits of groups may have changed. Groups beyond these follow later.
 local function look_at_groups(q)
     for place in string.gmatch('rwb', '.') do
-        for _, member in ipairs(groups_in(q, place, $NEVER, $REGROUP_MAX)) do
-            forget_void(group_in(q, member))
-            touch_group(q, sub(member, 12))
-        end
+        for _, member in ipairs(groups_in(q, place, $NEVER, $REGROUP_MAX)) do touch_group(q, sub(member, 12)) end
     end
 end
 -- Returns whether a waiting job is due, and held back.

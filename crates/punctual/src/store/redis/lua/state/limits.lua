@@ -7,11 +7,6 @@ local function ahead(row)
     local parts = (row.tat - now) * row.rate + min(row.part, row.rate - 1)
     return 0 < parts and parts <= row.burst * row.period and parts or 0
 end
--- Forgets what is ignored now: see the model's limits.rs.
-local function forget_void(of)
-    if now + $PAUSE_MAX < of.closed then of.closed = 0 end
-    if 0 < of.rate and of.burst * of.period < (of.tat - now) * of.rate + min(of.part, of.rate - 1) then of.tat, of.part = 0, 0 end
-end
 -- Returns the first instant at which a rate and a pause let a job start. If they do now, it is a past one.
 local function opening(of)
     local opens, part = of.closed <= now + $PAUSE_MAX and of.closed or 0, min(of.part, of.rate - 1)
