@@ -73,8 +73,8 @@ pub enum What {
         /// As its `open` line names it.
         proc: String,
     },
-    /// The nemesis asked this process to end: it ends what it runs, and starts nothing else.
-    Ending {
+    /// The nemesis asked this process to end: it ends what it runs, and reserves nothing from then on.
+    Draining {
         /// As its `open` line names it.
         proc: String,
     },

@@ -136,8 +136,8 @@ pub(crate) struct Proc {
     pub(crate) slots: u64,
     /// From its first line to its last, or to its death.
     pub(crate) span: Span,
-    /// Until when it may start jobs: until its end, or until it was asked to end.
-    pub(crate) open_to: u64,
+    /// When it was asked to end. From then on, it has no slot free.
+    pub(crate) asked_at: Option<u64>,
     pub(crate) killed: bool,
     /// Whether its death cut something short: a call that it was not answered, or a run.
     pub(crate) was_busy: bool,

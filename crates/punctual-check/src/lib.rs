@@ -45,7 +45,7 @@
 //! | D6 | two leases of a job stand at once, or one ends twice, or a process goes on with one that it was told is gone |
 //! | D7 | a job runs after three expired leases in a row, or dies of fewer |
 //! | D7b | attempts, expired leases or the next instant are counted wrong |
-//! | D8 | a job waits or runs at rest, unless it is due later; a due job does not start, or a lapsed lease is not reclaimed, within [`Options::start_within`], with a slot free and no harm done |
+//! | D8 | a job waits or runs at rest, unless it is due later; a due job does not start, or a lapsed lease is not reclaimed, within [`Options::start_within`], with a slot free and no harm done; a process that was asked to end has none |
 //! | D9 | a job stands in two places at rest, or the store's audit found something |
 //! | V | a verdict leads elsewhere than it says |
 //! | S8, S9 | a lease is lost for no reason, is reclaimed before its time |
@@ -54,6 +54,7 @@
 //! | T3 | a job is reserved at its `expires_at` or later |
 //! | C1, C2 | a job is reserved after its cancel was answered, or before the time it was moved to |
 //! | C4 | a run goes on for longer than [`Options::cancel_within`] after its cancel was requested, with no harm done to its process |
+//! | C5 | a process reserves a job after it was asked to end |
 //! | U1 | two jobs hold one unique key at once |
 //! | L1 | more jobs of a concurrency key run at once than may, or of a group of a queue whose limit was noted |
 //! | E | a job that the drill marked doesn't end as it must |

@@ -279,7 +279,7 @@ impl Fleet {
         if let Some(running) = place.running.take() {
             place.start_at = Some(Instant::now() + down);
             running.stop();
-            self.nemesis.note(What::Ending { proc: running.name.clone() });
+            self.nemesis.note(What::Draining { proc: running.name.clone() });
             self.stopping.push(running);
         }
     }

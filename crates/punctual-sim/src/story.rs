@@ -156,7 +156,7 @@ impl<'a> Telling<'a> {
             What::End { id, fence } => {
                 self.is_about(*id).then(|| format!("{} returns", self.lease(LeaseId(*id, *fence))))
             }
-            What::Ending { proc } => Some(format!("asks {proc} to end")),
+            What::Draining { proc } => Some(format!("asks {proc} to end")),
             What::Killed { proc } => {
                 let number = self.processes.iter().find(|(_, name)| *name == proc).map(|(number, _)| *number);
                 let open: Vec<Op> = number

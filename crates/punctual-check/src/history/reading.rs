@@ -62,7 +62,7 @@ pub(super) struct Reading {
     /// Heartbeats for such leases: how long after.
     clung: Vec<(Job, u64, u64)>,
     killed_at: HashMap<String, u64>,
-    ending_at: HashMap<String, u64>,
+    asked_at: HashMap<String, u64>,
     clock_steps: Vec<u64>,
     harmed: Vec<(Span, u64, Option<String>)>,
     /// When which process stood still, and whether all others waited for it.
@@ -159,8 +159,8 @@ impl Reading {
                 self.history.kills += 1;
                 self.killed_at.insert(proc, m);
             }
-            What::Ending { proc } => {
-                self.ending_at.insert(proc, m);
+            What::Draining { proc } => {
+                self.asked_at.insert(proc, m);
             }
             What::ServerKilled { since } => self.history.server_kills.push(Span { from: since, to: m }),
             What::Frozen { proc, since, with_lock } => {
@@ -508,7 +508,7 @@ impl Reading {
             if let Some(at) = self.killed_at.get(&proc.name) {
                 (proc.killed, proc.span.to) = (true, *at);
             }
-            proc.open_to = self.ending_at.get(&proc.name).map_or(proc.span.to, |at| proc.span.to.min(*at));
+            proc.asked_at = self.asked_at.get(&proc.name).copied();
         }
         for proc in busy {
             history.procs[proc as usize].was_busy = true;

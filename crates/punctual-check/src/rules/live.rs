@@ -162,7 +162,8 @@ impl Open {
         for (number, proc) in (0..).zip(&history.procs) {
             let from = taken.partition_point(|(other, _)| *other < number);
             let to = taken.partition_point(|(other, _)| *other <= number);
-            let open = Span { from: proc.span.from, to: proc.open_to };
+            let end = proc.asked_at.map_or(proc.span.to, |at| at.min(proc.span.to));
+            let open = Span { from: proc.span.from, to: end };
             let slots = free_of(proc.slots, open, &taken[from..to]);
             // What it ran when it was asked to end may have ended later.
             let slots = slots.into_iter().map(|span| Span { to: span.to.min(open.to), ..span });

@@ -52,10 +52,22 @@ fn a_worker_that_was_asked_to_end_has_no_slot_free() {
         full.begin(10.1, 1, 7);
         full.end(10.2, 1, 7);
         ending.begin(1.1, 3, 5);
-        driver.note(asked_at, What::Ending { proc: "ending".to_owned() });
+        driver.note(asked_at, What::Draining { proc: "ending".to_owned() });
         ending.end(20.0, 3, 5);
         driver.dump(200.0, &[(1, State::Done), (2, State::Done), (3, State::Done)]);
         is_late(&judged(&[&driver, &full, &ending]), late);
+    }
+}
+
+/// C5.
+#[test]
+fn a_worker_that_was_asked_to_end_reserves_nothing() {
+    for (asked_at, broken) in [(1.4, 1), (1.6, 0)] {
+        let (mut driver, worker) = run_at(1.5);
+        driver.note(asked_at, What::Draining { proc: "worker".to_owned() });
+        driver.dump(9.0, &[(1, State::Done)]);
+        let told = verdict(&[&driver, &worker]);
+        assert_eq!(told.count("C5"), broken, "{told}");
     }
 }
 
