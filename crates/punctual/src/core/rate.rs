@@ -118,6 +118,11 @@ impl Rate {
         self.fitting(kept).filter(|kept| *kept <= self.furthest(now_ms))
     }
 
+    /// Returns whether a kept time is ignored now.
+    pub(crate) fn is_void(self, kept: Option<Tat>, now_ms: u64) -> bool {
+        kept.is_some() && self.believed(kept, now_ms).is_none()
+    }
+
     fn furthest(self, now_ms: u64) -> Tat {
         self.add(Tat::at(now_ms), self.steps(self.burst))
     }

@@ -265,6 +265,50 @@ pub(crate) async fn a_clock_that_goes_back_by_a_millisecond_closes_a_group_again
     assert_eq!(t.reserve(9).await.jobs.len(), 1);
 }
 
+/// S14, S16: what a rate kept is ignored while the clock is far behind it. When the clock comes near, the group is closed again, but
+/// keeps its turn.
+pub(crate) async fn a_group_that_time_alone_closes_keeps_its_turn(t: Fixture) {
+    let heavy = GroupLimits { weight: Some(100), ..GroupLimits::default() };
+    t.set(|settings| settings.groups = groups([("a", starts(rate(1, 1_000, 1))), ("b", heavy)])).await;
+    t.clock.set(at(10_000));
+    add(&t, "a").await;
+    assert_eq!(letters(&t.reserve(1).await.jobs), "a");
+    t.clock.set(at(9_000));
+    add(&t, "ab").await;
+    assert_eq!(letters(&t.reserve(1).await.jobs), "b");
+    t.clock.set(at(10_500));
+    add(&t, "bc").await;
+    assert_eq!(letters(&t.reserve(1).await.jobs), "b");
+    t.clock.set(at(11_000));
+    assert_eq!(letters(&t.reserve(1).await.jobs), "a");
+    assert_eq!(letters(&t.reserve(1).await.jobs), "c");
+}
+
+/// S14, S16: the same for one whose turn comes meanwhile, and for one to which something happens.
+pub(crate) async fn a_group_that_time_alone_closes_starts_nothing(t: Fixture) {
+    for happens in [false, true] {
+        t.set(|settings| settings.groups = groups([("a", starts(rate(1, 1_000, 1)))])).await;
+        let begin = if happens { 14_000 } else { 10_000 };
+        t.clock.set(at(begin));
+        add(&t, "a").await;
+        assert_eq!(letters(&t.reserve(1).await.jobs), "a");
+        t.clock.set(at(begin - 1_000));
+        add(&t, "-a").await;
+        assert_eq!(letters(&t.reserve(1).await.jobs), "-");
+        t.clock.set(at(begin + 500));
+        if happens {
+            add(&t, "a").await;
+        }
+        let batch = t.reserve(9).await;
+        assert_eq!(
+            (letters(&batch.jobs), batch.more, batch.next_due),
+            (String::new(), false, Some(millis(500)))
+        );
+        t.clock.set(at(begin + 1_000));
+        assert_eq!(letters(&t.reserve(9).await.jobs), "a");
+    }
+}
+
 /// S14, S16: what a limit of one group keeps changes no turn of others when the clock goes back.
 pub(crate) async fn a_limit_of_a_group_changes_no_turn_of_others(t: Fixture) {
     t.set(|settings| settings.groups = groups([("z", starts(rate(1, 1_000, 1)))])).await;

@@ -4,6 +4,9 @@
 //! active groups, the one with the least tag is served next; between equal tags, the one with the lower digest.
 //! Ungrouped jobs are one group of weight 1, which comes first between equal tags. While no other group is active,
 //! their tag does not grow.
+//!
+//! An active group is deactivated by what happens to it, to the limits, or to the clock: not by time alone. Time alone closes
+//! a limiter only if the clock went back before ([`Limiter::is_void`]). Such a group stays active until its turn comes.
 
 use std::collections::{BTreeMap, BTreeSet};
 #[cfg(feature = "testing")]
@@ -13,7 +16,9 @@ use crate::{
     core::{
         digest::group_digest,
         fair::{come, step},
-        job::{JobRecord, State},
+        id::JobId,
+        job::{JobRecord, Priority, State},
+        rate::Rate,
         time::Timestamp,
     },
     store::{
@@ -42,6 +47,16 @@ struct Group {
     name: String,
     /// Its tag, if it is active.
     tag: Option<u64>,
+    limiter: Limiter,
+    /// What it had when state of its limiter was ignored, if it is active since.
+    void: Option<Has>,
+}
+
+/// What a group has. An event changes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Has {
+    waiting: Vec<(JobId, Timestamp, Priority)>,
+    running: usize,
     limiter: Limiter,
 }
 
@@ -138,7 +153,11 @@ impl Model {
             }
         }
         let running = self.running_by_group(queue);
+        let (settings, active) = (self.settings(queue), self.active_groups.get(queue));
         let at = |group: &str, first: Timestamp| {
+            if active.is_some_and(|active| active.is_kept(group, settings.of_group(group).rate, now)) {
+                return Some(first);
+            }
             let running = running.get(group).copied();
             Some(first.max(self.group_opens_beside(running, queue, group, now)?))
         };
@@ -147,7 +166,10 @@ impl Model {
 
     /// Activates groups whose first job is due and can start, the longest-waiting first.
     pub(crate) fn let_in(&mut self, queue: &str, now: Timestamp, at_most: usize) {
-        self.active_groups.entry(queue.to_owned()).or_default().seen = Some(now);
+        let active = self.active_groups.entry(queue.to_owned()).or_default();
+        if active.seen.replace(now).is_some_and(|before| now < before) {
+            self.check_groups_again(queue);
+        }
         self.thin_active(queue, now);
         let mut coming = self.coming_groups(queue, now);
         coming.retain(|(at, group)| {
@@ -190,9 +212,49 @@ impl Model {
         }
     }
 
+    /// Checks also groups to which nothing happened: the clock went back, or limits changed.
+    pub(crate) fn check_groups_again(&mut self, queue: &str) {
+        for group in
+            self.active_groups.get_mut(queue).into_iter().flat_map(|active| active.groups.values_mut())
+        {
+            group.void = None;
+        }
+    }
+
+    /// Notes which active groups have a limiter whose state is ignored, since when nothing happened to them.
+    fn mind_void(&mut self, queue: &str, now: Timestamp) {
+        let Some(active) = self.active_groups.get(queue) else { return };
+        let settings = self.settings(queue);
+        let mut noted = Vec::new();
+        for (id, group) in &active.groups {
+            let is_void =
+                group.tag.is_some() && group.limiter.is_void(settings.of_group(&group.name).rate, now);
+            let has =
+                (is_void || group.void.is_some() && group.tag.is_some()).then(|| self.has(queue, group));
+            noted.push((*id, has.filter(|has| is_void || group.void.as_ref() == Some(has))));
+        }
+        for (id, void) in noted {
+            if let Some(group) =
+                self.active_groups.get_mut(queue).and_then(|active| active.groups.get_mut(&id))
+            {
+                group.void = void;
+            }
+        }
+    }
+
+    fn has(&self, queue: &str, group: &Group) -> Has {
+        let jobs = self.timeline(queue).filter(|job| job.group.as_ref() == Some(&group.name));
+        Has {
+            waiting: jobs.map(|job| (job.id, job.run_at, job.priority)).collect(),
+            running: self.running_by_group(queue).get(&*group.name).copied().unwrap_or(0),
+            limiter: group.limiter,
+        }
+    }
+
     /// Does so for one queue. A job that was due at the last activation counts as due until the next one, even if the
     /// clock goes back. So does one that came later and keeps its group active.
     fn thin_active(&mut self, queue: &str, now: Timestamp) {
+        self.mind_void(queue, now);
         let coming = self.coming_groups(queue, now);
         let waiting: BTreeSet<String> = self.timeline(queue).filter_map(|job| job.group.clone()).collect();
         let Some(active) = self.active_groups.get_mut(queue) else { return };
@@ -214,6 +276,9 @@ impl Model {
     /// Returns the group to serve next, if a job is due by `due_by` or a group is active.
     pub(crate) fn next_class(&mut self, queue: &str, now: Timestamp, due_by: Timestamp) -> Option<Class> {
         self.thin_active(queue, now);
+        while let Some(name) = self.closed_by_time(queue, now) {
+            self.leave_active(queue, &name);
+        }
         self.mind_ungrouped(queue, now);
         let has_ungrouped = self.has_ungrouped(queue, due_by);
         let Some((tag, first)) = self.active_groups.get(queue).and_then(ActiveGroups::first) else {
@@ -224,6 +289,13 @@ impl Model {
             return Some(Class::Ungrouped { is_counted: true });
         }
         Some(Class::Group(first.name.clone()))
+    }
+
+    /// Returns the group to serve next, if time alone has closed its limiter.
+    fn closed_by_time(&self, queue: &str, now: Timestamp) -> Option<String> {
+        let (_, first) = self.active_groups.get(queue)?.first()?;
+        let is_closed = first.void.is_some() && self.group_opens(queue, &first.name, now) > Some(now);
+        is_closed.then(|| first.name.clone())
     }
 
     /// Charges the start of a job to its group.
@@ -280,7 +352,7 @@ impl ActiveGroups {
         let tag = |tag: Option<u64>| tag.map(|tag| tag.wrapping_sub(self.time));
         (tag(self.ungrouped), self.seen.and_then(&code_if_ahead)).hash(hasher);
         for (id, group) in &self.groups {
-            (id, tag(group.tag), group.limiter.pause().map(&code)).hash(hasher);
+            (id, tag(group.tag), group.limiter.pause().map(&code), group.void.is_some()).hash(hasher);
             group.limiter.hash_future("", &code_if_ahead, hasher);
         }
     }
@@ -289,6 +361,13 @@ impl ActiveGroups {
 impl ActiveGroups {
     fn is_in(&self, group: &GroupId) -> bool {
         self.groups.get(group).is_some_and(|group| group.tag.is_some())
+    }
+
+    /// Returns whether a group is active although time alone has closed its limiter.
+    fn is_kept(&self, group: &str, rate: Option<Rate>, now: Timestamp) -> bool {
+        let is_kept =
+            |group: &Group| group.tag.is_some() && group.void.is_some() && !group.limiter.is_void(rate, now);
+        self.seen <= Some(now) && self.groups.get(&group_digest(group)).is_some_and(is_kept)
     }
 
     fn first(&self) -> Option<(u64, &Group)> {

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The state of the limiter of a queue or group.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Limiter {
     /// The end of a pause that a run requested.
     closed_until: Option<Timestamp>,
@@ -55,6 +55,12 @@ impl Limiter {
     /// Ends a pause at the request of an operator.
     pub(crate) fn open(&mut self) {
         self.closed_until = None;
+    }
+
+    /// Returns whether some of its state is ignored now. Time alone can then close it: the state counts again when the clock
+    /// comes near to it.
+    pub(crate) fn is_void(self, rate: Option<Rate>, now: Timestamp) -> bool {
+        self.closed(now) != self.closed_until || rate.is_some_and(|rate| rate.is_void(self.tat, now.as_ms()))
     }
 
     /// Returns whether its state differs from that of a new one.

@@ -44,6 +44,9 @@ impl Model {
             QueueOp::Purge(limit) => return Ok(self.purge(now, name, *limit)),
         }
         // The limits of groups may have changed.
+        if matches!(op, QueueOp::Set(_) | QueueOp::Replace(_)) {
+            self.check_groups_again(name);
+        }
         self.thin_rings(now);
         Ok(QueueReply::Info(Box::new(self.info(now, name))))
     }
