@@ -6,7 +6,7 @@
 //! their tag does not grow.
 //!
 //! An active group is deactivated by what happens to it, to the limits, or to the clock: not by time alone. Time alone closes
-//! a limiter only if the clock went back before ([`Limiter::is_void`]). Such a group stays active until its turn comes.
+//! a limiter only if it ignored some of its state before ([`Limiter::is_void`]). Such a group stays active until its turn comes.
 
 use std::collections::{BTreeMap, BTreeSet};
 #[cfg(feature = "testing")]
