@@ -284,6 +284,24 @@ pub(crate) async fn a_group_that_time_alone_closes_keeps_its_turn(t: Fixture) {
     assert_eq!(letters(&t.reserve(1).await.jobs), "c");
 }
 
+/// S14, S16: the same, and something happens to the group while it is closed: its turn is lost.
+pub(crate) async fn a_group_that_time_alone_closes_loses_its_turn_by_an_event(t: Fixture) {
+    let heavy = GroupLimits { weight: Some(100), ..GroupLimits::default() };
+    t.set(|settings| settings.groups = groups([("a", starts(rate(1, 1_000, 1))), ("b", heavy)])).await;
+    t.clock.set(at(10_000));
+    add(&t, "a").await;
+    assert_eq!(letters(&t.reserve(1).await.jobs), "a");
+    t.clock.set(at(9_000));
+    add(&t, "ab").await;
+    assert_eq!(letters(&t.reserve(1).await.jobs), "b");
+    t.clock.set(at(10_500));
+    add(&t, "abc").await;
+    assert_eq!(letters(&t.reserve(1).await.jobs), "b");
+    t.clock.set(at(11_000));
+    assert_eq!(letters(&t.reserve(1).await.jobs), "c");
+    assert_eq!(letters(&t.reserve(1).await.jobs), "a");
+}
+
 /// S14, S16: the same for one whose turn comes meanwhile, and for one to which something happens.
 pub(crate) async fn a_group_that_time_alone_closes_starts_nothing(t: Fixture) {
     for happens in [false, true] {
