@@ -164,10 +164,7 @@ impl Open {
             let to = taken.partition_point(|(other, _)| *other <= number);
             let end = proc.asked_at.map_or(proc.span.to, |at| at.min(proc.span.to));
             let open = Span { from: proc.span.from, to: end };
-            let slots = free_of(proc.slots, open, &taken[from..to]);
-            // What it ran when it was asked to end may have ended later.
-            let slots = slots.into_iter().map(|span| Span { to: span.to.min(open.to), ..span });
-            free.extend(slots.filter(|span| span.from < span.to));
+            free.extend(free_of(proc.slots, open, &taken[from..to]));
         }
         free.sort_unstable_by_key(|span| span.from);
         let mut spans: Vec<Span> = Vec::new();
@@ -201,27 +198,28 @@ impl Open {
     }
 }
 
-/// When a process had fewer jobs than slots. Of what ends after `alive`, the end does not count.
-fn free_of(slots: u64, alive: Span, taken: &[(u32, Span)]) -> Vec<Span> {
-    if slots == 0 || alive.to <= alive.from || alive.from == NEVER {
+/// When a process was open for jobs and had fewer than slots. Its last runs may end later.
+fn free_of(slots: u64, open: Span, taken: &[(u32, Span)]) -> Vec<Span> {
+    if slots == 0 || open.to <= open.from || open.from == NEVER {
         return Vec::new();
     }
     let mut changes: Vec<(u64, i64)> =
         taken.iter().flat_map(|(_, span)| [(span.from, 1), (span.to.max(span.from), -1)]).collect();
     changes.sort_unstable();
-    let (mut free, mut since, mut count) = (Vec::new(), Some(alive.from), 0);
+    let (mut free, mut since, mut count) = (Vec::new(), Some(open.from), 0);
     for (m, change) in changes {
         count += change;
         let is_full = slots.cast_signed() <= count;
         match since {
             Some(from) if is_full => {
-                free.extend((from < m).then_some(Span { from, to: m }));
+                let to = m.min(open.to);
+                free.extend((from < to).then_some(Span { from, to }));
                 since = None;
             }
             None if !is_full => since = Some(m),
             _ => {}
         }
     }
-    free.extend(since.filter(|from| *from < alive.to).map(|from| Span { from, to: alive.to }));
+    free.extend(since.filter(|from| *from < open.to).map(|from| Span { from, to: open.to }));
     free
 }

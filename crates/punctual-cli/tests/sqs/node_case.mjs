@@ -6,7 +6,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
-import { readFileSync, writeFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 
@@ -197,8 +197,7 @@ const cases = {
     const [, program] = guide.match(/^## sqs-consumer.*?```js\n(.*?)```/ms);
     const own = program.replace(/http\S*\/mail(?=')/, url).replaceAll("http://127.0.0.1:7890", endpoint);
     assert.ok(own.includes(`'${url}'`) && own.includes(`'${endpoint}'`), own);
-    writeFileSync("guide.mjs", own);
-    const child = spawn(process.execPath, ["--no-warnings", "guide.mjs"], { env: { ...process.env, AWS_REGION: region } });
+    const child = spawn(process.execPath, ["--no-warnings", "--input-type=module", "--eval", own], { env: { ...process.env, AWS_REGION: region } });
     child.stderr.pipe(process.stderr);
     const ended = new Promise((resolve) => child.once("close", resolve));
     const timer = setTimeout(() => child.kill("SIGKILL"), PATIENCE_MS);
