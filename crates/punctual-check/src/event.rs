@@ -73,7 +73,7 @@ pub enum What {
         /// As its `open` line names it.
         proc: String,
     },
-    /// The nemesis asked this process to end: it ends what it runs. What a call on its way still gives it, it gives back.
+    /// The nemesis asked this process to end: it ends what it runs, and reserves nothing from then on.
     Draining {
         /// As its `open` line names it.
         proc: String,

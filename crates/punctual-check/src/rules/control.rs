@@ -1,4 +1,4 @@
-//! C1 to C4 and U1: an operator's word holds from its answer on, and a unique key has one holder.
+//! C1 to C5 and U1: an operator's word holds from its answer on, and a unique key has one holder.
 
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ pub(super) fn judge(
 ) {
     cancelled_never_starts(story, history, verdict);
     rescheduled_waits(story, history, referee, verdict);
+    draining_reserves_nothing(story, history, verdict);
     if let Some(within) = cancel_within {
         cancel_is_heard(story, history, within, verdict);
     }
@@ -44,6 +45,21 @@ fn cancelled_never_starts(story: &Story<'_>, history: &History, verdict: &mut Ve
                     format!("its cancel was requested, and the end of fence {} did not decide", end.fence)
                 });
             }
+        }
+    }
+}
+
+/// C5: a process that was asked to end reserves nothing from then on. A call on its way at that time may still give it jobs.
+fn draining_reserves_nothing(story: &Story<'_>, history: &History, verdict: &mut Verdict) {
+    for run in story.runs {
+        let proc = &history.procs[run.proc as usize];
+        if proc.asked_at.is_some_and(|at| at < run.span.from) {
+            verdict.broken("C5", Some(story.id), || {
+                format!(
+                    "was reserved (fence {}) by {}, which had been asked to end",
+                    run.row.fence, proc.name
+                )
+            });
         }
     }
 }

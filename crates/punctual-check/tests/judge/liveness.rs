@@ -59,6 +59,18 @@ fn a_worker_that_was_asked_to_end_has_no_slot_free() {
     }
 }
 
+/// C5.
+#[test]
+fn a_worker_that_was_asked_to_end_reserves_nothing() {
+    for (asked_at, broken) in [(1.4, 1), (1.6, 0)] {
+        let (mut driver, worker) = run_at(1.5);
+        driver.note(asked_at, What::Draining { proc: "worker".to_owned() });
+        driver.dump(9.0, &[(1, State::Done)]);
+        let told = verdict(&[&driver, &worker]);
+        assert_eq!(told.count("C5"), broken, "{told}");
+    }
+}
+
 #[test]
 fn nobody_is_late_unless_it_is_asked() {
     let (mut driver, worker) = run_at(171.0);

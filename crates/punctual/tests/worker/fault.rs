@@ -4,9 +4,6 @@ use tokio::time::timeout;
 
 use super::*;
 
-/// How long a machine may take for what comes within seconds.
-const PATIENCE: Duration = Duration::from_secs(30);
-
 /// Only the first call of a verb meets the fault.
 fn first(verb: &'static str, fault: Fault) -> impl FnMut(&'static str) -> Fault + Send {
     let mut is_first = true;

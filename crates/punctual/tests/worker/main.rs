@@ -50,6 +50,10 @@ use tokio_util::sync::CancellationToken;
 
 const START: u64 = 1_000_000;
 const SECOND: Duration = Duration::from_secs(1);
+/// A lease whose heartbeats don't matter.
+const LONG: Duration = Duration::from_mins(2);
+/// How long a machine may take for what comes within seconds.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The job of these tests; retried after exactly 10 s, held for 1 s, so that heartbeats come every third of a second.
 #[derive(Clone, Debug, PartialEq, Job, Serialize, Deserialize)]

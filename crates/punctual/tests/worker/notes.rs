@@ -13,8 +13,6 @@ use super::*;
 
 /// Less than a heartbeat of [`LONG`].
 const PATIENCE: Duration = Duration::from_secs(12);
-/// A lease whose heartbeats don't matter here.
-const LONG: Duration = Duration::from_mins(2);
 
 impl Rig {
     async fn enqueue_long(&self) -> JobId {

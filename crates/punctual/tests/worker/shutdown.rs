@@ -1,5 +1,7 @@
 //! How a worker ends, and how it tells that it lives.
 
+use tokio::time::timeout;
+
 use super::*;
 
 #[tokio::test]
@@ -67,6 +69,68 @@ async fn the_second_signal_does_not_wait_for_the_grace() {
     shutdown.graceful.cancel();
     shutdown.now.cancel();
     assert_eq!(working.await.unwrap().unwrap().released, 1);
+    assert_eq!(rig.get(id).await.state, State::Waiting);
+}
+
+/// Ends a worker gracefully the first time that it calls a verb, which meets `fault`.
+fn ending_at(verb: &'static str, fault: Fault) -> (Rig, CancellationToken) {
+    let stop = CancellationToken::new();
+    let end = stop.clone();
+    let rig = Rig::faulty(move |called| {
+        if called != verb || end.is_cancelled() {
+            return Fault::Pass;
+        }
+        end.cancel();
+        fault
+    });
+    (rig, stop)
+}
+
+/// Both of the ways that a loop can wait between two looks at the signal: the notes of a run, and the reserve itself.
+#[tokio::test]
+async fn nothing_begins_after_the_signal() {
+    let (rig, stop) = ending_at("extend", Fault::Pass);
+    for n in [1, 2] {
+        rig.client.enqueue(Work { n }).lease(LONG).await.unwrap();
+    }
+    let (tell, mut told) = unbounded_channel();
+    let worker = rig.worker().slots(1).handle(move |job: Work, ctx: Ctx| {
+        ctx.log("hello");
+        let _ = tell.send(job.n);
+        std::future::ready(())
+    });
+    let report = worker.run_until(stop).await.unwrap();
+    assert_eq!((report.done, report.released), (1, 0), "it reserves nothing");
+    assert_eq!((told.recv().await, told.recv().await), (Some(1), None));
+
+    let (rig, stop) = ending_at("reserve", Fault::Pass);
+    let id = rig.enqueue(1).await;
+    let (handler, mut told) = telling(|_| Outcome::Done);
+    let report = rig.worker().handle(handler).run_until(stop).await.unwrap();
+    assert_eq!((report.released, told.recv().await), (1, None), "it gives back what was on its way");
+    assert_eq!((rig.get(id).await.state, rig.get(id).await.attempt), (State::Waiting, 1));
+}
+
+/// It has nothing to give back.
+#[tokio::test]
+async fn a_worker_whose_reserve_fails_ends_at_once() {
+    let mut rig = Rig::faulty(|verb| if verb == "reserve" { Fault::Before } else { Fault::Pass });
+    let (handler, _) = telling(|_| Outcome::Done);
+    let (stop, working) = start(rig.worker().shutdown_grace(Duration::from_hours(1)).handle(handler));
+    rig.called("reserve").await;
+    stop.cancel();
+    let ended = timeout(PATIENCE, working).await.expect("it goes on to ask for jobs");
+    assert_eq!(ended.unwrap().unwrap().runs(), 0);
+}
+
+/// S3: the store may have given it jobs, which nobody else gets for the length of a lease.
+#[tokio::test]
+async fn a_worker_that_ends_asks_again_for_what_it_may_have_reserved() {
+    let (rig, stop) = ending_at("reserve", Fault::After);
+    let id = rig.enqueue(1).await;
+    let (handler, mut told) = telling(|_| Outcome::Done);
+    let report = rig.worker().handle(handler).run_until(stop).await.unwrap();
+    assert_eq!((report.released, told.recv().await), (1, None));
     assert_eq!(rig.get(id).await.state, State::Waiting);
 }
 

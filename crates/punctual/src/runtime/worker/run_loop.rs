@@ -100,6 +100,8 @@ pub(crate) struct RunLoop<'a> {
     settle_max: usize,
     /// The last reserve, until it is answered. It is repeated unchanged (S3).
     reserve: Option<Reserve>,
+    /// Whether it may have reserved jobs: a call with it was made, and the store did not say that nothing was changed.
+    may_have_reserved: bool,
     /// The number of the last reserve.
     call: CallId,
     look: Look,
@@ -158,6 +160,7 @@ impl<'a> RunLoop<'a> {
             away: (Vec::new(), Instant::now()),
             settle_max: BATCH_MAX,
             reserve: None,
+            may_have_reserved: false,
             call: CallId { instance: fastrand::u64(..), number: 0 },
             look: Look::Now,
             reclaim_at: Instant::now() + RECLAIM_EVERY,
@@ -188,6 +191,7 @@ impl<'a> RunLoop<'a> {
             }
             self.admit().await;
             self.reclaim().await;
+            self.flush_notes().await;
             self.plan_reserve();
             if self.reserve.is_some() || !self.settlements.is_empty() {
                 self.settle_and_reserve().await?;
@@ -219,6 +223,9 @@ impl<'a> RunLoop<'a> {
                 }
                 Phase::Ending { .. } => self.runs.abort_all(),
             }
+        }
+        if self.phase != Phase::Working && !self.may_have_reserved {
+            self.drop_reserve();
         }
         if let Phase::Ending { until } = self.phase
             && until <= now
@@ -257,7 +264,7 @@ impl<'a> RunLoop<'a> {
     }
 
     fn free_slots(&self) -> usize {
-        if self.phase != Phase::Working || self.is_quiet() {
+        if self.shutdown.is_asked() || self.is_quiet() {
             return 0;
         }
         self.setup.config.slots.saturating_sub(self.runs.executing() + self.waiting.len())
@@ -275,6 +282,10 @@ impl<'a> RunLoop<'a> {
             let (now, is_full) =
                 (Instant::now(), self.runs.executing() + self.waiting.len() == self.setup.config.slots);
             if !self.waiting.has_ready(&runs.suspects, is_full, now) || !self.end_isolation(now).await {
+                return;
+            }
+            if self.shutdown.is_asked() {
+                // They are released.
                 return;
             }
             let Some(held) = self.waiting.pop(&runs.suspects) else { return };
@@ -319,7 +330,7 @@ impl<'a> RunLoop<'a> {
     /// Returns the queues of which it reserves nothing and hears nothing, because its slots are taken or they are at their caps.
     fn unheard(&self) -> Vec<&str> {
         let names = self.queues.names().iter().map(String::as_str);
-        if self.phase != Phase::Working || self.is_quiet() {
+        if self.shutdown.is_asked() || self.is_quiet() {
             return Vec::new();
         }
         if self.free_slots() == 0 {
@@ -381,19 +392,27 @@ impl<'a> RunLoop<'a> {
         }
     }
 
-    /// Returns how many settlements fit into one call: their results are bounded in bytes.
+    /// Forgets the reserve: it was answered, or it reserved nothing and shall not be repeated.
+    fn drop_reserve(&mut self) {
+        self.may_have_reserved = false;
+        if self.reserve.take().is_some_and(|reserve| !reserve.company) {
+            self.runs.suspects.ask(false);
+        }
+    }
+
+    /// Returns how many settlements go into the next call: their results are bounded in bytes.
     fn settleable(&self) -> usize {
         let mut bytes = 0;
         let fits = |settlement: &&Settlement| {
             bytes += settlement.result().map_or(0, |result| result.bytes.len());
             bytes <= BATCH_BYTES_MAX
         };
-        self.settlements.iter().take(BATCH_MAX).take_while(fits).count()
+        self.settlements.iter().take(self.settle_max).take_while(fits).count()
     }
 
-    /// Sends the unsent notes of runs that ended: the store would refuse them after the settle.
-    async fn flush_notes_of(&self, n: usize) {
-        let ended = self.settlements[..n].iter().map(|settlement| settlement.lease);
+    /// Sends the unsent notes of runs that the next call settles: the store would refuse them after it.
+    async fn flush_notes(&self) {
+        let ended = self.settlements[..self.settleable()].iter().map(|settlement| settlement.lease);
         let flushing: Vec<Lease> = ended.filter(|lease| self.runs.has_news(*lease)).collect();
         if !flushing.is_empty() {
             flush_notes(&*self.store, self.runs, &flushing).await;
@@ -402,12 +421,13 @@ impl<'a> RunLoop<'a> {
 
     /// Settles and reserves in one round trip.
     async fn settle_and_reserve(&mut self) -> Result<()> {
-        let n = self.settleable().min(self.settle_max);
-        self.flush_notes_of(n).await;
+        let n = self.settleable();
         let reserve = self.reserve.as_ref().filter(|_| self.settle_max == BATCH_MAX || n == 0);
         // From here on these count as tried, unless the store says that nothing was changed.
         let tried = self.tried;
         self.tried = tried.max(n);
+        let may_have_reserved = self.may_have_reserved;
+        self.may_have_reserved |= reserve.is_some();
         let calling = Calling::begin();
         let answer = match reserve {
             Some(reserve) if n == 0 => self.store.reserve(reserve).await.map(|batch| (vec![], Some(batch))),
@@ -429,10 +449,7 @@ impl<'a> RunLoop<'a> {
                         self.reclaim_at = Instant::now() + RECLAIM_EVERY;
                     }
                     self.reserved(batch, is_alone);
-                    self.reserve = None;
-                    if is_alone {
-                        self.runs.suspects.ask(false);
-                    }
+                    self.drop_reserve();
                 }
                 self.setup.config.live.put(&self.report);
                 self.liveness.beat();
@@ -441,6 +458,7 @@ impl<'a> RunLoop<'a> {
             Err(error) => {
                 if error.kind() != ErrorKind::UnknownOutcome {
                     self.tried = tried;
+                    self.may_have_reserved = may_have_reserved;
                 }
                 self.failed(n, error).await
             }
@@ -527,7 +545,7 @@ impl<'a> RunLoop<'a> {
         for reserved in self.queues.reserved(batch.jobs) {
             if self.runs.knows(reserved.lease) {
                 // The previous answer was cut short by a panic, and the reserve was repeated.
-            } else if self.phase != Phase::Working {
+            } else if self.shutdown.is_asked() {
                 self.refuse(reserved, Verdict::Release, now);
             } else if let Some(handler) = self.setup.config.handlers.handler(&reserved.job.kind).cloned() {
                 self.report.lateness.add(Lateness::of(&reserved.job, batch.now));

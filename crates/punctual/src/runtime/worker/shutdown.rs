@@ -5,8 +5,8 @@
 //! ```
 //!
 //! * **Working**: reserves, runs, settles.
-//! * **Draining**: reserves nothing; the token of every run has fired; runs that end are settled by their own
-//!   verdict.
+//! * **Draining**: reserves nothing, and repeats a reserve only if that may have reserved jobs, to give them back; the token of
+//!   every run has fired; runs that end are settled by their own verdict.
 //! * **Ending**: tasks are aborted; stopped runs are released, which counts no attempt.
 
 use std::time::Duration;
@@ -62,12 +62,15 @@ impl Phase {
 }
 
 impl Shutdown {
+    /// Returns whether the worker was asked to end.
+    pub(super) fn is_asked(&self) -> bool {
+        self.graceful.is_cancelled() || self.now.is_cancelled()
+    }
+
     /// Returns the phase that follows `phase` now; `None` if it continues.
     pub(super) fn step(&self, phase: Phase, grace: Duration, now: Instant) -> Option<Phase> {
         match phase {
-            Phase::Working if self.graceful.is_cancelled() || self.now.is_cancelled() => {
-                Some(Phase::Draining { until: now + grace })
-            }
+            Phase::Working if self.is_asked() => Some(Phase::Draining { until: now + grace }),
             Phase::Draining { until } if until <= now || self.now.is_cancelled() => {
                 Some(Phase::Ending { until: now + ABORT_MAX })
             }
