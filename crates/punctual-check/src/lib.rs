@@ -54,7 +54,7 @@
 //! | T3 | a job is reserved at its `expires_at` or later |
 //! | C1, C2 | a job is reserved after its cancel was answered, or before the time it was moved to |
 //! | C4 | a run goes on for longer than [`Options::cancel_within`] after its cancel was requested, with no harm done to its process |
-//! | C5 | a process reserves a job after it was asked to end |
+//! | C5 | a process reserves a job after it was asked to end, or begins one that it was given after that |
 //! | U1 | two jobs hold one unique key at once |
 //! | L1 | more jobs of a concurrency key run at once than may, or of a group of a queue whose limit was noted |
 //! | E | a job that the drill marked doesn't end as it must |

@@ -20,7 +20,7 @@ pub(super) fn judge(
 ) {
     cancelled_never_starts(story, history, verdict);
     rescheduled_waits(story, history, referee, verdict);
-    draining_reserves_nothing(story, history, verdict);
+    draining_begins_nothing(story, history, verdict);
     if let Some(within) = cancel_within {
         cancel_is_heard(story, history, within, verdict);
     }
@@ -49,11 +49,14 @@ fn cancelled_never_starts(story: &Story<'_>, history: &History, verdict: &mut Ve
     }
 }
 
-/// C5: a process that was asked to end reserves nothing from then on. A call on its way at that time may still give it jobs.
-fn draining_reserves_nothing(story: &Story<'_>, history: &History, verdict: &mut Verdict) {
+/// C5: a process that was asked to end reserves nothing from then on, and does not begin what a call on its way gives it. A call
+/// that is repeated because its answer was lost counts from its first try.
+fn draining_begins_nothing(story: &Story<'_>, history: &History, verdict: &mut Verdict) {
     for run in story.runs {
         let proc = &history.procs[run.proc as usize];
-        if proc.asked_at.is_some_and(|at| at < run.span.from) {
+        let Some(asked_at) = proc.asked_at else { continue };
+        let has_begun = || story.starts.iter().any(|start| start.fence == run.row.fence);
+        if asked_at < run.span.from || asked_at < run.span.to && has_begun() {
             verdict.broken("C5", Some(story.id), || {
                 format!(
                     "was reserved (fence {}) by {}, which had been asked to end",

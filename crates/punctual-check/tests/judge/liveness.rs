@@ -59,15 +59,25 @@ fn a_worker_that_was_asked_to_end_has_no_slot_free() {
     }
 }
 
-/// C5.
+/// C5: before the reserve of a job, between this and its answer, and after that.
 #[test]
-fn a_worker_that_was_asked_to_end_reserves_nothing() {
-    for (asked_at, broken) in [(1.4, 1), (1.6, 0)] {
-        let (mut driver, worker) = run_at(1.5);
+fn a_worker_that_was_asked_to_end_begins_nothing() {
+    for (asked_at, begins, broken) in
+        [(1.4, true, 1), (1.500_000_5, true, 1), (1.500_000_5, false, 0), (1.6, true, 0)]
+    {
+        let (mut driver, mut worker) = (File::new("driver", 0), File::new("worker", 1));
+        driver.enqueue(1.0, 1);
+        if begins {
+            worker.begin(1.5, 1, 7);
+        } else {
+            let (op, batch) = File::batch(1.5, vec![File::row(1.5, 1, 7)], vec![]);
+            worker.call(1.5, op, Answer::Reserve(batch));
+        }
+        worker.end_as(1.7, 1, 7, Said::Release, State::Waiting);
         driver.note(asked_at, What::Draining { proc: "worker".to_owned() });
-        driver.dump(9.0, &[(1, State::Done)]);
+        driver.dump(9.0, &[(1, State::Waiting)]);
         let told = verdict(&[&driver, &worker]);
-        assert_eq!(told.count("C5"), broken, "{told}");
+        assert_eq!(told.count("C5"), broken, "{asked_at} {begins}: {told}");
     }
 }
 

@@ -240,8 +240,8 @@ impl RedisStore {
             Try { live, first, asked: Arc::default(), follows_a_settle: hint.is_some() }
         };
         let mut attempt = lock(&self.reserves).of(request.call, new).clone();
-        if let Some(last) = lock(&attempt.asked).last {
-            attempt.first = last;
+        if let Some(open) = lock(&attempt.asked).first_open() {
+            attempt.first = open;
         }
         attempt
     }

@@ -105,31 +105,45 @@ async fn lost_answers_have_their_effect_once() {
     route.drill.rest(lost).await;
 }
 
-/// S3: the same call again after its answer was lost.
+/// S3: the same call again after its answer was lost. With two shards, the one that answers does not hide the jobs of the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_repeated_after_its_answer_was_lost_has_one_effect() {
     const CALLS: u64 = 30;
-    let server = Server::start(&[]);
-    let proxy = Proxy::to(&server.socket()).await.unwrap();
-    let store = open(&proxy.url("t")).await;
-    let client = Client::new(Arc::clone(&store) as Arc<dyn Store>);
-    let mut fences = std::collections::BTreeSet::new();
-    for number in 1..=CALLS {
-        let jobs = jobs(&client, 1);
-        let call = CallId { instance: 7, number };
-        proxy.set(Weather::Lose(1), Whom::All);
-        let error = store.enqueue(call, &jobs).await.unwrap_err();
-        assert!(error.is_repeatable(), "{error:?}");
-        let error = store.reserve(&reserve(number, 1)).await.unwrap_err();
-        assert!(error.is_repeatable(), "{error:?}");
-        proxy.set(Weather::Fair, Whom::All);
-        let answer = store.enqueue(call, &jobs).await.unwrap().remove(0);
-        assert_eq!(answer.id(), Some(jobs[0].id));
-        let batch = store.reserve(&reserve(number, 1)).await.unwrap();
-        assert_eq!(batch.jobs.len(), 1);
-        assert!(fences.insert(batch.jobs[0].lease.fence));
-        let counts = store.count(None).await.unwrap();
-        assert_eq!((counts.running, counts.total()), (number, number));
+    for shards in [1, 2] {
+        let server = Server::start(&[]);
+        let proxy = Proxy::to(&server.socket()).await.unwrap();
+        let store = open(&proxy.url("t")).await;
+        store.reshard(shards).await.unwrap();
+        let client = Client::new(Arc::clone(&store) as Arc<dyn Store>);
+        let mut fences = std::collections::BTreeSet::new();
+        for number in 1..=CALLS {
+            let jobs = jobs(&client, 1);
+            let call = CallId { instance: 7, number };
+            proxy.set(Weather::Lose(1), Whom::All);
+            let error = store.enqueue(call, &jobs).await.unwrap_err();
+            assert!(error.is_repeatable(), "{error:?}");
+            proxy.set(Weather::Fair, Whom::All);
+            let answer = loop {
+                match store.enqueue(call, &jobs).await {
+                    // Its shard is not connected again yet.
+                    Err(error) if error.is_repeatable() => tokio::task::yield_now().await,
+                    answer => break answer.unwrap().remove(0),
+                }
+            };
+            assert_eq!(answer.id(), Some(jobs[0].id));
+            proxy.set(Weather::Lose(1), Whom::All);
+            let error = store.reserve(&reserve(number, 1)).await.unwrap_err();
+            assert!(error.is_repeatable(), "{error:?}");
+            proxy.set(Weather::Fair, Whom::All);
+            let batch = store.reserve(&reserve(number, 1)).await.unwrap();
+            assert_eq!(batch.jobs.len(), 1, "reserve {number} with {shards} shards");
+            assert!(fences.insert(batch.jobs[0].lease));
+            let counts = store.count(None).await.unwrap();
+            assert_eq!((counts.running, counts.total()), (number, number));
+        }
+        println!(
+            "answers lost: {CALLS} jobs in {shards} shards, {} answers lost, each there once and reserved once",
+            proxy.lost()
+        );
     }
-    println!("answers lost: {CALLS} jobs, {} answers lost, each there once and reserved once", proxy.lost());
 }

@@ -8,7 +8,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Rig {
     /// A worker ran all jobs that are due and was not heard of again, twice: each is on its last chance, and due.
-    async fn crash_all_twice(&self, n: usize) {
+    pub(super) async fn crash_all_twice(&self, n: usize) {
         for number in 1..=2 {
             let crashed = Reserve {
                 call: punctual::store::CallId { instance: 7, number },
@@ -37,7 +37,7 @@ impl Rig {
 type Run = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 /// A handler that tells of each start, and ends a run for each permit.
-fn held_back(
+pub(super) fn held_back(
     end: &Arc<Semaphore>,
 ) -> (impl Fn(Work, Ctx) -> Run + Send + Sync + 'static, UnboundedReceiver<u32>) {
     let ((tell, told), end) = (unbounded_channel(), Arc::clone(end));

@@ -2,7 +2,7 @@
 
 use tokio::time::timeout;
 
-use super::*;
+use super::{isolation::held_back, *};
 
 #[tokio::test]
 async fn shutdown_lets_handlers_finish() {
@@ -72,24 +72,24 @@ async fn the_second_signal_does_not_wait_for_the_grace() {
     assert_eq!(rig.get(id).await.state, State::Waiting);
 }
 
-/// Ends a worker gracefully the first time that it calls a verb, which meets `fault`.
-fn ending_at(verb: &'static str, fault: Fault) -> (Rig, CancellationToken) {
+/// A rig, and a token that fires when a worker first calls `verb`. That call and the next ones of it meet these faults.
+fn ending_at<const N: usize>(verb: &'static str, faults: [Fault; N]) -> (Rig, CancellationToken) {
     let stop = CancellationToken::new();
-    let end = stop.clone();
+    let (fire, mut faults) = (stop.clone(), faults.into_iter());
     let rig = Rig::faulty(move |called| {
-        if called != verb || end.is_cancelled() {
+        if called != verb {
             return Fault::Pass;
         }
-        end.cancel();
-        fault
+        fire.cancel();
+        faults.next().unwrap_or(Fault::Pass)
     });
     (rig, stop)
 }
 
-/// Both of the ways that a loop can wait between two looks at the signal: the notes of a run, and the reserve itself.
+/// The signal comes while the worker tells the last notes of a run, and while it reserves.
 #[tokio::test]
 async fn nothing_begins_after_the_signal() {
-    let (rig, stop) = ending_at("extend", Fault::Pass);
+    let (rig, stop) = ending_at("extend", []);
     for n in [1, 2] {
         rig.client.enqueue(Work { n }).lease(LONG).await.unwrap();
     }
@@ -103,7 +103,7 @@ async fn nothing_begins_after_the_signal() {
     assert_eq!((report.done, report.released), (1, 0), "it reserves nothing");
     assert_eq!((told.recv().await, told.recv().await), (Some(1), None));
 
-    let (rig, stop) = ending_at("reserve", Fault::Pass);
+    let (rig, stop) = ending_at("reserve", []);
     let id = rig.enqueue(1).await;
     let (handler, mut told) = telling(|_| Outcome::Done);
     let report = rig.worker().handle(handler).run_until(stop).await.unwrap();
@@ -111,7 +111,25 @@ async fn nothing_begins_after_the_signal() {
     assert_eq!((rig.get(id).await.state, rig.get(id).await.attempt), (State::Waiting, 1));
 }
 
-/// It has nothing to give back.
+/// A suspect that waits for another one (S9) begins when the store has heard that this one has company. The signal comes meanwhile.
+#[tokio::test]
+async fn a_suspect_that_waits_does_not_begin_after_the_signal() {
+    let (mut rig, stop) = ending_at("extend", []);
+    for n in 0..2 {
+        rig.enqueue(n).await;
+    }
+    rig.crash_all_twice(2).await;
+    let end = Arc::new(Semaphore::new(0));
+    let (handler, mut told) = held_back(&end);
+    let working = tokio::spawn(rig.worker().handle(handler).run_until(stop));
+    rig.called("extend").await;
+    end.add_permits(2);
+    let report = working.await.unwrap().unwrap();
+    assert_eq!((report.done, report.released), (1, 1));
+    assert_eq!((told.recv().await.is_some(), told.recv().await), (true, None));
+}
+
+/// A refused reserve has reserved nothing, so the worker need not wait for the store.
 #[tokio::test]
 async fn a_worker_whose_reserve_fails_ends_at_once() {
     let mut rig = Rig::faulty(|verb| if verb == "reserve" { Fault::Before } else { Fault::Pass });
@@ -123,10 +141,11 @@ async fn a_worker_whose_reserve_fails_ends_at_once() {
     assert_eq!(ended.unwrap().unwrap().runs(), 0);
 }
 
-/// S3: the store may have given it jobs, which nobody else gets for the length of a lease.
+/// S3: the store may have given it jobs, which nobody else gets for the length of a lease. That the repetition is refused does not
+/// change that.
 #[tokio::test]
 async fn a_worker_that_ends_asks_again_for_what_it_may_have_reserved() {
-    let (rig, stop) = ending_at("reserve", Fault::After);
+    let (rig, stop) = ending_at("reserve", [Fault::After, Fault::Before]);
     let id = rig.enqueue(1).await;
     let (handler, mut told) = telling(|_| Outcome::Done);
     let report = rig.worker().handle(handler).run_until(stop).await.unwrap();

@@ -98,7 +98,7 @@ pub(crate) struct RunLoop<'a> {
     away: (Vec<(Settlement, bool)>, Instant),
     /// Most settlements of the next call. It is 1 after the store refused a call.
     settle_max: usize,
-    /// The last reserve, until it is answered. It is repeated unchanged (S3).
+    /// The next reserve, or the last one whose answer was lost: it is repeated unchanged (S3).
     reserve: Option<Reserve>,
     /// Whether it may have reserved jobs: a call with it was made, and the store did not say that nothing was changed.
     may_have_reserved: bool,
@@ -191,7 +191,7 @@ impl<'a> RunLoop<'a> {
             }
             self.admit().await;
             self.reclaim().await;
-            self.flush_notes().await;
+            self.tell_last_notes().await;
             self.plan_reserve();
             if self.reserve.is_some() || !self.settlements.is_empty() {
                 self.settle_and_reserve().await?;
@@ -223,9 +223,6 @@ impl<'a> RunLoop<'a> {
                 }
                 Phase::Ending { .. } => self.runs.abort_all(),
             }
-        }
-        if self.phase != Phase::Working && !self.may_have_reserved {
-            self.drop_reserve();
         }
         if let Phase::Ending { until } = self.phase
             && until <= now
@@ -285,7 +282,7 @@ impl<'a> RunLoop<'a> {
                 return;
             }
             if self.shutdown.is_asked() {
-                // They are released.
+                // The next look at the signal gives them back.
                 return;
             }
             let Some(held) = self.waiting.pop(&runs.suspects) else { return };
@@ -371,12 +368,13 @@ impl<'a> RunLoop<'a> {
             self.look = Look::Now;
         }
         let n = self.free_slots().min(BATCH_MAX);
+        let settles_alone = self.settle_max < BATCH_MAX && !self.settlements.is_empty();
         let may_find = !self.settlements.is_empty()
             || match self.look {
                 Look::Now => true,
                 Look::At(at) => at <= Instant::now(),
             };
-        if self.reserve.is_some() || n == 0 || !may_find {
+        if self.reserve.is_some() || n == 0 || !may_find || settles_alone {
             return;
         }
         let (n, queues) = self.queues.requests(n, |queue| self.runs.executing_in(queue));
@@ -392,7 +390,7 @@ impl<'a> RunLoop<'a> {
         }
     }
 
-    /// Forgets the reserve: it was answered, or it reserved nothing and shall not be repeated.
+    /// Forgets the reserve, which was answered or refused.
     fn drop_reserve(&mut self) {
         self.may_have_reserved = false;
         if self.reserve.take().is_some_and(|reserve| !reserve.company) {
@@ -411,7 +409,7 @@ impl<'a> RunLoop<'a> {
     }
 
     /// Sends the unsent notes of runs that the next call settles: the store would refuse them after it.
-    async fn flush_notes(&self) {
+    async fn tell_last_notes(&self) {
         let ended = self.settlements[..self.settleable()].iter().map(|settlement| settlement.lease);
         let flushing: Vec<Lease> = ended.filter(|lease| self.runs.has_news(*lease)).collect();
         if !flushing.is_empty() {
@@ -458,7 +456,10 @@ impl<'a> RunLoop<'a> {
             Err(error) => {
                 if error.kind() != ErrorKind::UnknownOutcome {
                     self.tried = tried;
-                    self.may_have_reserved = may_have_reserved;
+                    if !may_have_reserved {
+                        self.drop_reserve();
+                        self.look = Look::Now;
+                    }
                 }
                 self.failed(n, error).await
             }

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! * **Working**: reserves, runs, settles.
-//! * **Draining**: reserves nothing, and repeats a reserve only if that may have reserved jobs, to give them back; the token of
-//!   every run has fired; runs that end are settled by their own verdict.
+//! * **Draining**: reserves nothing, but repeats a reserve whose answer was lost, to give back what it reserved; the token of every
+//!   run has fired; runs that end are settled by their own verdict.
 //! * **Ending**: tasks are aborted; stopped runs are released, which counts no attempt.
 
 use std::time::Duration;

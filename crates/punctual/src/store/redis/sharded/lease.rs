@@ -9,7 +9,7 @@ use std::{
 use super::{in_homes, in_part};
 use crate::{
     core::{
-        error::{ErrorKind, Result},
+        error::{Error, ErrorKind, Result},
         id::JobId,
         job::JobRecord,
     },
@@ -48,15 +48,45 @@ pub(crate) struct Try {
 pub(crate) struct Asked {
     /// A repetition asks these again, even if they are known to be empty.
     shards: BTreeSet<usize>,
-    /// The shard that may have given jobs in a lost answer. A repetition starts there.
-    pub(crate) last: Option<usize>,
+    /// The shards that may have given jobs in an answer that was lost. A repetition asks them first, and waits until they are
+    /// connected again.
+    open: BTreeSet<usize>,
 }
 
 impl Asked {
-    /// Noted before the shard is asked, because its answer may be lost.
-    fn note(&mut self, shard: usize) {
+    /// Returns a shard to begin a repetition with.
+    pub(crate) fn first_open(&self) -> Option<usize> {
+        self.open.first().copied()
+    }
+
+    /// Notes that a shard is about to be asked; returns whether an earlier answer of it was lost.
+    fn ask(&mut self, shard: usize) -> bool {
         self.shards.insert(shard);
-        self.last = Some(shard);
+        !self.open.insert(shard)
+    }
+
+    /// Notes its answer. One that refuses says nothing about an earlier call.
+    fn answered<T>(&mut self, shard: usize, was_open: bool, answer: &Result<T>) {
+        let is_lost = |error: &Error| was_open || error.kind() == ErrorKind::UnknownOutcome;
+        if !answer.as_ref().is_err_and(is_lost) {
+            self.open.remove(&shard);
+        }
+    }
+}
+
+impl Try {
+    /// Asks a shard for jobs. A shard that was unreachable a moment ago is waited for only if it may have given some to this
+    /// reserve, since nobody else gets these before their leases are over.
+    async fn ask<T>(
+        &self,
+        shards: &[Arc<Shard>],
+        at: usize,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let was_open = lock(&self.asked).ask(at);
+        let answer = if was_open { call.await } else { within_reach(shards, at, call).await };
+        lock(&self.asked).answered(at, was_open, &answer);
+        answer
     }
 }
 
@@ -70,10 +100,9 @@ pub(crate) async fn reserve(store: &RedisStore, request: &Reserve) -> Result<Bat
 
 async fn ask(store: &RedisStore, attempt: &Try, at: usize, request: &Reserve) -> Result<Batch> {
     let shards = &attempt.live.shards;
-    lock(&attempt.asked).note(at);
     lock(&store.woken).remove(&at);
     let before = shards[at].notifier.heard();
-    let answer = within_reach(shards, at, reserve::reserve(&shards[at], request)).await;
+    let answer = attempt.ask(shards, at, reserve::reserve(&shards[at], request)).await;
     note(&shards[at], request, answer, before)
 }
 
@@ -225,12 +254,15 @@ pub(crate) async fn settle(
                 let shard: Option<&Arc<_>> =
                     live.shards.get(at).or_else(|| reserving.as_ref()?.1.live.shards.get(at));
                 let Some(shard) = shard else { return Ok(vec![Settled::LeaseLost; part.len()]) };
-                if let Some((_, attempt)) = then {
-                    lock(&attempt.asked).note(at);
-                    lock(&store.woken).remove(&at);
-                }
                 let call = settle_in(shard, &part, then.map(|(request, _)| *request));
-                match within_reach(&live.shards, at, call).await {
+                let answer = match then {
+                    Some((_, attempt)) => {
+                        lock(&store.woken).remove(&at);
+                        attempt.ask(&live.shards, at, call).await
+                    }
+                    None => within_reach(&live.shards, at, call).await,
+                };
+                match answer {
                     Ok((settled, batch)) => {
                         if let Some(batch) = batch {
                             *lock(reserved) = Some(Ok(batch));

@@ -10,6 +10,7 @@ use crate::{
     store::{
         Batch, Lease, Reclaimed, Reserve, Reserved, Settlement, Verdict,
         redis::{
+            connection::fault::in_part,
             notify::Hold,
             scripts::{SCRIPTS, bytes::Bytes, reply::Reply},
             sharded::shard::{Shard, digits},
@@ -147,10 +148,10 @@ pub(crate) async fn looked(shard: &Shard, clock: &Now, holds: &[Hold], reply: &m
         }
     }
     if !corrupt.is_empty() {
-        settle::end(shard, &corrupt).await?;
+        settle::end(shard, &corrupt).await.map_err(in_part)?;
     }
     if !newer.is_empty() {
-        settle::hold(shard, &newer).await?;
+        settle::hold(shard, &newer).await.map_err(in_part)?;
     }
     let more = next_due.is_some_and(|next| next.is_zero());
     let batch = Batch { now: clock.now, jobs, more, next_due, reclaimed };
