@@ -72,15 +72,18 @@ async fn the_second_signal_does_not_wait_for_the_grace() {
     assert_eq!(rig.get(id).await.state, State::Waiting);
 }
 
-/// A rig, and a token that fires when a worker first calls `verb`. That call and the next ones of it meet these faults.
-fn ending_at<const N: usize>(verb: &'static str, faults: [Fault; N]) -> (Rig, CancellationToken) {
+/// A rig, and a token that fires at a worker's `nth` call of a verb. The calls of it meet these faults.
+fn ending_at<const N: usize>(verb: &'static str, nth: usize, faults: [Fault; N]) -> (Rig, CancellationToken) {
     let stop = CancellationToken::new();
-    let (fire, mut faults) = (stop.clone(), faults.into_iter());
+    let (fire, mut calls, mut faults) = (stop.clone(), 0, faults.into_iter());
     let rig = Rig::faulty(move |called| {
         if called != verb {
             return Fault::Pass;
         }
-        fire.cancel();
+        calls += 1;
+        if calls == nth {
+            fire.cancel();
+        }
         faults.next().unwrap_or(Fault::Pass)
     });
     (rig, stop)
@@ -89,21 +92,25 @@ fn ending_at<const N: usize>(verb: &'static str, faults: [Fault; N]) -> (Rig, Ca
 /// The signal comes while the worker tells the last notes of a run, and while it reserves.
 #[tokio::test]
 async fn nothing_begins_after_the_signal() {
-    let (rig, stop) = ending_at("extend", []);
+    // The notes were refused the first time.
+    let (mut rig, stop) = ending_at("extend", 2, [Fault::Before]);
     for n in [1, 2] {
         rig.client.enqueue(Work { n }).lease(LONG).await.unwrap();
     }
-    let (tell, mut told) = unbounded_channel();
+    let end = Arc::new(Semaphore::new(0));
+    let (handler, mut told) = held_back(&end);
     let worker = rig.worker().slots(1).handle(move |job: Work, ctx: Ctx| {
         ctx.log("hello");
-        let _ = tell.send(job.n);
-        std::future::ready(())
+        handler(job, ctx)
     });
-    let report = worker.run_until(stop).await.unwrap();
+    let working = tokio::spawn(worker.run_until(stop));
+    rig.called("extend").await;
+    end.add_permits(2);
+    let report = working.await.unwrap().unwrap();
     assert_eq!((report.done, report.released), (1, 0), "it reserves nothing");
-    assert_eq!((told.recv().await, told.recv().await), (Some(1), None));
+    assert_eq!((told.recv().await.is_some(), told.recv().await), (true, None));
 
-    let (rig, stop) = ending_at("reserve", []);
+    let (rig, stop) = ending_at("reserve", 1, []);
     let id = rig.enqueue(1).await;
     let (handler, mut told) = telling(|_| Outcome::Done);
     let report = rig.worker().handle(handler).run_until(stop).await.unwrap();
@@ -114,7 +121,7 @@ async fn nothing_begins_after_the_signal() {
 /// A suspect that waits for another one (S9) begins when the store has heard that this one has company. The signal comes meanwhile.
 #[tokio::test]
 async fn a_suspect_that_waits_does_not_begin_after_the_signal() {
-    let (mut rig, stop) = ending_at("extend", []);
+    let (mut rig, stop) = ending_at("extend", 1, []);
     for n in 0..2 {
         rig.enqueue(n).await;
     }
@@ -145,7 +152,7 @@ async fn a_worker_whose_reserve_fails_ends_at_once() {
 /// change that.
 #[tokio::test]
 async fn a_worker_that_ends_asks_again_for_what_it_may_have_reserved() {
-    let (rig, stop) = ending_at("reserve", [Fault::After, Fault::Before]);
+    let (rig, stop) = ending_at("reserve", 1, [Fault::After, Fault::Before]);
     let id = rig.enqueue(1).await;
     let (handler, mut told) = telling(|_| Outcome::Done);
     let report = rig.worker().handle(handler).run_until(stop).await.unwrap();

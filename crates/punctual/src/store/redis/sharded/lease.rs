@@ -84,7 +84,7 @@ impl Try {
         call: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let was_open = lock(&self.asked).ask(at);
-        let answer = if was_open { call.await } else { within_reach(shards, at, call).await };
+        let answer = if !was_open && is_away(shards, at) { Err(fault::away()) } else { call.await };
         lock(&self.asked).answered(at, was_open, &answer);
         answer
     }
