@@ -185,6 +185,7 @@ impl<'a> RunLoop<'a> {
     pub(crate) async fn iteration(&mut self) -> Result<()> {
         loop {
             self.follow_shutdown();
+            self.forget_refused();
             self.collect();
             if self.is_over() {
                 return Ok(());
@@ -368,13 +369,12 @@ impl<'a> RunLoop<'a> {
             self.look = Look::Now;
         }
         let n = self.free_slots().min(BATCH_MAX);
-        let settles_alone = self.settle_max < BATCH_MAX && !self.settlements.is_empty();
         let may_find = !self.settlements.is_empty()
             || match self.look {
                 Look::Now => true,
                 Look::At(at) => at <= Instant::now(),
             };
-        if self.reserve.is_some() || n == 0 || !may_find || settles_alone {
+        if self.reserve.is_some() || n == 0 || !may_find {
             return;
         }
         let (n, queues) = self.queues.requests(n, |queue| self.runs.executing_in(queue));
@@ -387,6 +387,13 @@ impl<'a> RunLoop<'a> {
                 self.runs.suspects.ask(true);
             }
             self.reserve = Some(Reserve { call: self.call, worker, queues, n, lease, company });
+        }
+    }
+
+    /// Forgets a reserve that the store refused, if nothing may be reserved any more. Otherwise it is repeated.
+    fn forget_refused(&mut self) {
+        if !self.may_have_reserved && (self.shutdown.is_asked() || self.is_quiet()) {
+            self.drop_reserve();
         }
     }
 
@@ -456,10 +463,9 @@ impl<'a> RunLoop<'a> {
             Err(error) => {
                 if error.kind() != ErrorKind::UnknownOutcome {
                     self.tried = tried;
-                    if !may_have_reserved {
-                        self.drop_reserve();
-                        self.look = Look::Now;
-                    }
+                }
+                if error.kind() == ErrorKind::Unavailable {
+                    self.may_have_reserved = may_have_reserved;
                 }
                 self.failed(n, error).await
             }

@@ -1,6 +1,7 @@
 //! One connection to a server, from its opening to its end. It never repairs itself.
 
 pub(crate) mod address;
+pub(crate) mod awake;
 pub(crate) mod clock_offset;
 pub(crate) mod durability;
 pub(crate) mod fault;
@@ -30,6 +31,8 @@ pub(super) struct Connection {
     redis: MultiplexedConnection,
     /// Moves the bytes until the connection breaks.
     driver: AbortOnDropHandle<()>,
+    /// Whether its server is on this machine.
+    is_local: bool,
 }
 
 impl Connection {
@@ -44,13 +47,14 @@ impl Connection {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
                 // A verb is one small packet, and a caller waits for its answer.
                 stream.set_nodelay(true)?;
+                let is_local = stream.peer_addr()?.ip().is_loopback();
                 match tls {
-                    Some(tls) => Self::speak(login, tls.speak(host, stream).await?).await,
-                    None => Self::speak(login, stream).await,
+                    Some(tls) => Self::speak(login, tls.speak(host, stream).await?, is_local).await,
+                    None => Self::speak(login, stream, is_local).await,
                 }
             }
             #[cfg(unix)]
-            Node::Unix(path) => Self::speak(login, tokio::net::UnixStream::connect(path).await?).await,
+            Node::Unix(path) => Self::speak(login, tokio::net::UnixStream::connect(path).await?, true).await,
             #[cfg(not(unix))]
             Node::Unix(_) => {
                 Err((redis::ErrorKind::InvalidClientConfig, "there are no such sockets here").into())
@@ -61,16 +65,22 @@ impl Connection {
     async fn speak(
         login: &RedisConnectionInfo,
         stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        is_local: bool,
     ) -> RedisResult<Self> {
         // The client's default timeout of half a second is shorter than a wait for work.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let (redis, driver) = MultiplexedConnection::new_with_config(login, stream, config).await?;
-        Ok(Self { redis, driver: AbortOnDropHandle::new(tokio::spawn(driver)) })
+        Ok(Self { redis, driver: AbortOnDropHandle::new(tokio::spawn(driver)), is_local })
     }
 
     /// Returns whether it is usable. A command that meets a closed connection was not sent.
     pub(super) fn is_open(&self) -> bool {
         !self.driver.is_finished()
+    }
+
+    /// Returns whether its server is on this machine.
+    pub(super) const fn is_local(&self) -> bool {
+        self.is_local
     }
 
     /// Sends one command. A refusal is returned as a value.

@@ -7,6 +7,7 @@
 
 use std::{
     fmt,
+    sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -14,6 +15,7 @@ use std::{
 use tokio::runtime::{Builder, Handle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use super::awake::Awake;
 use crate::core::error::{Error, ErrorKind, Result};
 
 /// How long the end of a store waits for what must still be sent to its server.
@@ -24,6 +26,7 @@ pub(crate) struct Thread {
     runtime: Handle,
     tasks: TaskTracker,
     closing: CancellationToken,
+    awake: Arc<Awake>,
     join: Option<JoinHandle<()>>,
 }
 
@@ -46,7 +49,7 @@ impl Thread {
             });
         };
         let thread = thread::Builder::new().name("punctual-redis".into()).spawn(body).map_err(failed)?;
-        Ok(Self { runtime: handle, tasks, closing, join: Some(thread) })
+        Ok(Self { runtime: handle, tasks, closing, awake: Awake::new(), join: Some(thread) })
     }
 
     /// Runs a task on the thread and returns its result. If the future is dropped, the task goes on.
@@ -65,6 +68,11 @@ impl Thread {
     /// Runs a task on the thread.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn_on(task, &self.runtime);
+    }
+
+    /// Returns what keeps the thread awake for moments.
+    pub(crate) const fn awake(&self) -> &Arc<Awake> {
+        &self.awake
     }
 
     /// Returns a token that is cancelled when the thread is about to end.

@@ -28,6 +28,7 @@ use crate::{
         connection::{
             Connection,
             address::{Address, Topology},
+            awake::Awake,
             durability::{self, Confirm, Unconfirmed, Unfit},
             fault::{self, READONLY},
             io_thread::Thread,
@@ -86,6 +87,7 @@ impl Link {
             route,
             shard,
             answer_max,
+            awake: Arc::clone(thread.awake()),
             admitted: OnceCell::new(),
             state: tokio::sync::Mutex::default(),
             failed: AtomicU64::new(0),
@@ -217,6 +219,8 @@ pub(crate) struct Line {
     route: Route,
     shard: u16,
     answer_max: Duration,
+    /// Of the thread.
+    awake: Arc<Awake>,
     /// Set once the server passed the checks for the shard.
     admitted: OnceCell<()>,
     state: tokio::sync::Mutex<State>,
@@ -501,7 +505,10 @@ impl Line {
         open: &Arc<Open>,
         send: impl Future<Output = redis::RedisResult<T>>,
     ) -> Result<T, Failure> {
-        let failure = match timeout(self.answer_max, send).await {
+        let in_flight = open.connection.is_local().then(|| self.awake.for_call());
+        let answer = timeout(self.answer_max, send).await;
+        drop(in_flight);
+        let failure = match answer {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(cause)) => Failure::Broken(cause),
             Err(_) => Failure::Silent,

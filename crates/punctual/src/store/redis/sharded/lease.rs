@@ -9,7 +9,7 @@ use std::{
 use super::{in_homes, in_part};
 use crate::{
     core::{
-        error::{Error, ErrorKind, Result},
+        error::{ErrorKind, Result},
         id::JobId,
         job::JobRecord,
     },
@@ -48,44 +48,47 @@ pub(crate) struct Try {
 pub(crate) struct Asked {
     /// A repetition asks these again, even if they are known to be empty.
     shards: BTreeSet<usize>,
-    /// The shards that may have given jobs in an answer that was lost. A repetition asks them first, and waits until they are
-    /// connected again.
+    /// The shards that have given jobs, or may have in an answer that was lost. A repetition begins with them.
     open: BTreeSet<usize>,
+    /// The open shards that were asked again.
+    repeated: BTreeSet<usize>,
 }
 
 impl Asked {
-    /// Returns a shard to begin a repetition with.
+    /// Returns the shard to begin a repetition with.
     pub(crate) fn first_open(&self) -> Option<usize> {
         self.open.first().copied()
-    }
-
-    /// Notes that a shard is about to be asked; returns whether an earlier answer of it was lost.
-    fn ask(&mut self, shard: usize) -> bool {
-        self.shards.insert(shard);
-        !self.open.insert(shard)
-    }
-
-    /// Notes its answer. One that refuses says nothing about an earlier call.
-    fn answered<T>(&mut self, shard: usize, was_open: bool, answer: &Result<T>) {
-        let is_lost = |error: &Error| was_open || error.kind() == ErrorKind::UnknownOutcome;
-        if !answer.as_ref().is_err_and(is_lost) {
-            self.open.remove(&shard);
-        }
     }
 }
 
 impl Try {
-    /// Asks a shard for jobs. A shard that was unreachable a moment ago is waited for only if it may have given some to this
-    /// reserve, since nobody else gets these before their leases are over.
+    /// Asks a shard for jobs. `has_jobs` tells it of an answer.
+    ///
+    /// A shard that was unreachable a moment ago is skipped. Only one whose answer was lost is asked once more all the same, which
+    /// takes one attempt to connect, since nobody gets the jobs of that answer before their leases are over.
     async fn ask<T>(
         &self,
         shards: &[Arc<Shard>],
         at: usize,
         call: impl Future<Output = Result<T>>,
+        has_jobs: impl Fn(&T) -> bool,
     ) -> Result<T> {
-        let was_open = lock(&self.asked).ask(at);
-        let answer = if !was_open && is_away(shards, at) { Err(fault::away()) } else { call.await };
-        lock(&self.asked).answered(at, was_open, &answer);
+        let (was_open, insists) = {
+            let mut asked = lock(&self.asked);
+            asked.shards.insert(at);
+            // Before the call, because its answer may be lost.
+            let was_open = !asked.open.insert(at);
+            (was_open, was_open && asked.repeated.insert(at))
+        };
+        let answer = if !insists && is_away(shards, at) { Err(fault::away()) } else { call.await };
+        let stays_open = match &answer {
+            Ok(answer) => has_jobs(answer),
+            // A refusal says nothing about an earlier call.
+            Err(error) => was_open || error.kind() == ErrorKind::UnknownOutcome,
+        };
+        if !stays_open {
+            lock(&self.asked).open.remove(&at);
+        }
         answer
     }
 }
@@ -102,7 +105,8 @@ async fn ask(store: &RedisStore, attempt: &Try, at: usize, request: &Reserve) ->
     let shards = &attempt.live.shards;
     lock(&store.woken).remove(&at);
     let before = shards[at].notifier.heard();
-    let answer = attempt.ask(shards, at, reserve::reserve(&shards[at], request)).await;
+    let call = reserve::reserve(&shards[at], request);
+    let answer = attempt.ask(shards, at, call, |looked| !looked.batch.jobs.is_empty()).await;
     note(&shards[at], request, answer, before)
 }
 
@@ -258,7 +262,10 @@ pub(crate) async fn settle(
                 let answer = match then {
                     Some((_, attempt)) => {
                         lock(&store.woken).remove(&at);
-                        attempt.ask(&live.shards, at, call).await
+                        let has_jobs = |(_, batch): &(_, Option<Batch>)| {
+                            batch.as_ref().is_some_and(|batch| !batch.jobs.is_empty())
+                        };
+                        attempt.ask(&live.shards, at, call, has_jobs).await
                     }
                     None => within_reach(&live.shards, at, call).await,
                 };
