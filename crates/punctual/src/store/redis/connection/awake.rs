@@ -2,7 +2,7 @@
 //!
 //! To wake a thread costs 10 to 100 µs if its CPU sleeps, as it does between two calls. A server on the same machine answers in
 //! less. So while such an answer is on its way, and for a moment after it, the thread polls its sockets instead of sleeping. It
-//! gives way each time to any other thread that wants its CPU. This is the adaptive spinning of locks, for sockets.
+//! offers its CPU each time to other threads that wait for it. This is the adaptive spinning of locks, for sockets.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -39,7 +39,7 @@ impl Vigil {
         self.until.replace(now + ANSWER_MAX).is_none()
     }
 
-    /// A call has its answer. If others are in flight, these are waited for.
+    /// A call has its answer. If others are in flight, the time goes on as they set it.
     fn end(&mut self, now: Instant) {
         self.calls -= 1;
         if self.calls == 0 && self.until.is_some() {
@@ -71,7 +71,7 @@ impl Awake {
             tokio::spawn(async move {
                 while awake.vigil().lasts(Instant::now()) {
                     thread::yield_now();
-                    // The runtime polls its sockets before it goes on here.
+                    // The runtime polls its sockets before it goes on here, as tokio 1 does in a runtime of one thread.
                     tokio::task::yield_now().await;
                 }
             });
