@@ -54,8 +54,8 @@ type Answer = Result<Value, Failure>;
 /// The connection to one shard.
 ///
 /// A call costs two changes of thread: about 10 µs of the 45 µs that it takes over a Unix socket. (An echoing script,
-/// 5,000 sequential calls, Redis 7.0.15, two busy cores; on CPUs that sleep they cost more: decision 54.) Calls can be made concurrently from any runtimes. Their
-/// order is defined only if one waits for the answer of the other.
+/// 5,000 sequential calls, Redis 7.0.15, two busy cores; on CPUs that sleep they cost more: decision 54.) Calls can be
+/// made concurrently from any runtimes. Their order is defined only if one waits for the answer of the other.
 #[derive(Debug)]
 pub(crate) struct Link {
     thread: Arc<Thread>,
