@@ -63,7 +63,7 @@ fn a_worker_that_was_asked_to_end_has_no_slot_free() {
 #[test]
 fn a_worker_that_was_asked_to_end_begins_nothing() {
     for (asked_at, begins, broken) in
-        [(1.4, true, 1), (1.500_000_5, true, 1), (1.500_000_5, false, 0), (1.6, true, 0)]
+        [(1.4, false, 1), (1.500_000_5, true, 1), (1.500_000_5, false, 0), (1.6, true, 0)]
     {
         let (mut driver, mut worker) = (File::new("driver", 0), File::new("worker", 1));
         driver.enqueue(1.0, 1);
