@@ -58,10 +58,8 @@ fn draining_begins_nothing(story: &Story<'_>, history: &History, verdict: &mut V
         let has_begun = || story.starts.iter().any(|start| start.fence == run.row.fence);
         if asked_at < run.span.from || asked_at < run.span.to && has_begun() {
             verdict.broken("C5", Some(story.id), || {
-                format!(
-                    "was reserved (fence {}) by {}, which had been asked to end",
-                    run.row.fence, proc.name
-                )
+                let what = if asked_at < run.span.from { "was reserved" } else { "began" };
+                format!("{what} (fence {}) in {}, which had been asked to end", run.row.fence, proc.name)
             });
         }
     }

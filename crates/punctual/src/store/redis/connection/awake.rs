@@ -5,10 +5,12 @@
 //! offers its CPU each time to other threads that wait for it. This is the adaptive spinning of locks, for sockets.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
+
+use crate::store::redis::lock;
 
 /// How long it stays awake for an answer.
 const ANSWER_MAX: Duration = Duration::from_micros(150);
@@ -66,10 +68,10 @@ impl Awake {
         if !self.is_possible {
             return None;
         }
-        if self.vigil().begin(Instant::now()) {
+        if lock(&self.vigil).begin(Instant::now()) {
             let awake = Arc::clone(self);
             tokio::spawn(async move {
-                while awake.vigil().lasts(Instant::now()) {
+                while lock(&awake.vigil).lasts(Instant::now()) {
                     thread::yield_now();
                     // The runtime polls its sockets before it goes on here, as tokio 1 does in a runtime of one thread.
                     tokio::task::yield_now().await;
@@ -77,10 +79,6 @@ impl Awake {
             });
         }
         Some(InFlight(Arc::clone(self)))
-    }
-
-    fn vigil(&self) -> MutexGuard<'_, Vigil> {
-        self.vigil.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -90,7 +88,7 @@ pub(crate) struct InFlight(Arc<Awake>);
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.vigil().end(Instant::now());
+        lock(&self.0.vigil).end(Instant::now());
     }
 }
 
@@ -142,6 +140,6 @@ mod tests {
         while 1 < Arc::strong_count(&awake) {
             tokio::task::yield_now().await;
         }
-        assert!(!awake.vigil().lasts(Instant::now()));
+        assert!(!lock(&awake.vigil).lasts(Instant::now()));
     }
 }

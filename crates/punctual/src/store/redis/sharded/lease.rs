@@ -48,7 +48,7 @@ pub(crate) struct Try {
 pub(crate) struct Asked {
     /// A repetition asks these again, even if they are known to be empty.
     shards: BTreeSet<usize>,
-    /// The shards that have given jobs, or may have in an answer that was lost. A repetition begins with them.
+    /// The shards that have given jobs, or may have in an answer that was lost. A repetition begins with one of them.
     open: BTreeSet<usize>,
     /// The open shards that were asked again.
     repeated: BTreeSet<usize>,
