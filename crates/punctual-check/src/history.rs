@@ -203,6 +203,8 @@ pub struct History {
     pub(crate) dump_now: u64,
     pub(crate) findings: Vec<String>,
     pub(crate) clock_stepped: bool,
+    /// The wall clock at the beginning of the referee's axis, in nanoseconds since 1970, rounded down by less than a millisecond.
+    pub(crate) wall_ns: i128,
     pub(crate) kills: u64,
     /// From just before each kill of the store's server until it was gone.
     pub(crate) server_kills: Vec<Span>,
@@ -289,6 +291,11 @@ impl History {
     /// Copies lines that are in memory: one list per process.
     pub fn of<'a>(files: impl IntoIterator<Item = &'a [Line]>) -> Self {
         Self::from_lines(files.into_iter().map(<[Line]>::to_vec))
+    }
+
+    /// The wall clock at an instant of the referee's axis, in Unix milliseconds: at most one too few.
+    pub(crate) fn wall_ms(&self, m: u64) -> u64 {
+        u64::try_from((i128::from(m) + self.wall_ns) / 1_000_000).unwrap_or_default()
     }
 
     /// Whether a job may end by itself before it starts.

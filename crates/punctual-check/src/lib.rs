@@ -58,6 +58,7 @@
 //! | U1 | two jobs hold one unique key at once |
 //! | L1 | more jobs of a concurrency key run at once than may, or of a group of a queue whose limit was noted |
 //! | E | a job that the drill marked doesn't end as it must |
+//! | M | the calls about a job have no order in which the model, the contract as a program, gives the answers that were recorded; only with [`Options::replays`] |
 //!
 //! A store that promises less than `full` may lose what it answered in the last moments before its server was killed:
 //! [`Options::undone_max`] says how long these are. What they cost is counted apart then; what is older is judged as ever.
@@ -69,6 +70,7 @@ pub mod event;
 mod history;
 mod recorder;
 mod recording;
+mod replay;
 mod rules;
 mod verdict;
 
@@ -76,4 +78,4 @@ pub use history::History;
 pub use recorder::{Recorder, monotonic_ns};
 pub use recording::{RecordingStore, TAG_CRASHES, TAG_DONE, TAG_DONE_OR_CRASHES};
 pub use rules::{Options, judge};
-pub use verdict::{Duplicated, Kept, Lateness, Moved, Undone, Verdict, Violation, Word};
+pub use verdict::{Duplicated, Kept, Lateness, Moved, Replayed, Undone, Verdict, Violation, Word};

@@ -11,7 +11,8 @@ const USAGE: &str = "usage: punctual-check [OPTIONS] FILE_OR_FOLDER…
   --no-referee       the store's clock was turned by hand
   --undone-max-ms=N  how old answers may be that are lost with a killed server; 0 unless said otherwise
   --start-within-ms=N  how long a due job may wait for no reason; not judged unless said
-  --cancel-within-ms=N  how long a run may go on after its cancel was requested; not judged unless said";
+  --cancel-within-ms=N  how long a run may go on after its cancel was requested; not judged unless said
+  --replay           follows each job with the model, too; its store's clock must be that of this machine";
 
 fn main() -> ExitCode {
     let mut options = Options::default();
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
     for arg in std::env::args_os().skip(1) {
         match arg.to_str() {
             Some("--no-referee") => options.referee = false,
+            Some("--replay") => options.replays = true,
             Some("--help" | "-h") => {
                 println!("{USAGE}");
                 return ExitCode::SUCCESS;

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use crate::{
     history::History,
+    replay::{Followed, follow},
     verdict::{Lateness, Verdict, Word},
 };
 
@@ -33,11 +34,19 @@ pub struct Options {
     /// How long a run may continue after its cancel was requested, while no harm is done to its process. That is the time until
     /// its worker hears of it, and the longest grace period of that worker. `None`: that is not judged.
     pub cancel_within: Option<Duration>,
+    /// Whether each job is followed with the model (M). Needs a store whose clock runs like the referee's.
+    pub replays: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { referee: true, undone_max: Duration::ZERO, start_within: None, cancel_within: None }
+        Self {
+            referee: true,
+            undone_max: Duration::ZERO,
+            start_within: None,
+            cancel_within: None,
+            replays: false,
+        }
     }
 }
 
@@ -73,6 +82,16 @@ pub fn judge(history: &History, options: Options) -> Verdict {
             limited.add(&story, history, referee);
         }
         live::at_rest(&story, history, &mut verdict);
+        if options.replays && referee {
+            match follow(&story, history, is_shaken) {
+                Followed::Fits => verdict.replayed.fits += 1,
+                Followed::Unclear => verdict.replayed.unclear += 1,
+                Followed::Differs(how) => {
+                    verdict.replayed.differs += 1;
+                    verdict.broken("M", Some(story.id), || how);
+                }
+            }
+        }
         waits.extend(live::waits(&story, history, &links));
         late.extend(time::lateness(&story));
     }

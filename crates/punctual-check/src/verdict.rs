@@ -46,6 +46,8 @@ pub struct Verdict {
     pub moved: Vec<Moved>,
     /// From due to the handler's start, in milliseconds (T2).
     pub lateness_ms: Lateness,
+    /// Jobs that were followed with the model (M).
+    pub replayed: Replayed,
     /// Violations per rule.
     pub rules: BTreeMap<&'static str, u64>,
     /// The first few violations of each rule.
@@ -66,6 +68,17 @@ pub struct Verdict {
     pub harmed: u64,
     /// Kills of both sorts that cut something short, a call or a run, and stops of a process that cost it a lease.
     pub hits: u64,
+}
+
+/// What the model said of the jobs that it followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Replayed {
+    /// Those of which it explains every answer.
+    pub fits: u64,
+    /// Those of which a call without an answer may explain what it does not.
+    pub unclear: u64,
+    /// Those of which nothing explains an answer.
+    pub differs: u64,
 }
 
 /// The last word.
@@ -234,6 +247,10 @@ impl fmt::Display for Verdict {
                     "{number} {what}, at most {at_once} jobs of one at once; {full} were at their limit"
                 )?;
             }
+        }
+        let Replayed { fits, unclear, differs } = self.replayed;
+        if 0 < fits + unclear + differs {
+            writeln!(f, "the model follows {fits} jobs; {unclear} are unclear, {differs} differ")?;
         }
         for Moved { to, keys, groups } in &self.moved {
             writeln!(f, "{to}: {keys} keys and {groups} groups had live jobs on both sides of the change")?;

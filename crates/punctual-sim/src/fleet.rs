@@ -170,7 +170,8 @@ async fn drive(plan: Plan, bug: Option<Bug>) -> Run {
         files[*process].push(line.clone());
     }
     let start_within = (!scene.plan.has_limits()).then_some(START_WITHIN);
-    let options = Options { start_within, cancel_within: Some(CANCEL_WITHIN), ..Options::default() };
+    let options =
+        Options { start_within, cancel_within: Some(CANCEL_WITHIN), replays: true, ..Options::default() };
     let verdict = judge(&History::from_lines(files), options);
     let names =
         scene.ids.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(n, id)| (*id, *n)).collect();

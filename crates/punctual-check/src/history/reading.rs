@@ -69,6 +69,8 @@ pub(super) struct Reading {
     frozen: Vec<(Span, String, bool)>,
     /// Calls that failed, or were not answered.
     trouble: Vec<Span>,
+    /// See [`History::wall_ns`]; the earliest of all lines, since a clock can be read late.
+    wall_ns: Option<i128>,
 }
 
 impl Reading {
@@ -114,6 +116,8 @@ impl Reading {
     pub(super) fn line(&mut self, line: Line) {
         self.history.events += 1;
         let Line { m, w, n, what } = line;
+        let wall_ns = i128::from(w) * 1_000_000 - i128::from(m);
+        self.wall_ns = Some(self.wall_ns.map_or(wall_ns, |least| least.min(wall_ns)));
         if let Some(Proc { span, .. }) = self.history.procs.last_mut() {
             *span = Span { from: m.min(span.from), to: m.max(span.to) };
         }
@@ -467,6 +471,7 @@ impl Reading {
         self.close();
         let mut history = self.history;
         history.clock_stepped = !self.clock_steps.is_empty();
+        history.wall_ns = self.wall_ns.unwrap_or_default();
         history.blind = Spans::new(self.blind);
         history.tries.sort_by_key(|row| (row.job, row.span.from));
         history.backs.sort_by_key(|row| (row.job, row.fence, row.span.from));

@@ -7,6 +7,7 @@ mod hand;
 mod limits;
 mod liveness;
 mod naive;
+mod replay;
 mod simulator;
 mod undone;
 

@@ -336,12 +336,13 @@ fn own_prefix() -> String {
     format!("prefix=t{}", LAST.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A port that nobody listens on, below those that the system gives to connections. Processes begin at different ones.
+/// A port that nobody listens on, below those that the system gives to connections. Processes begin far from each other, by the
+/// golden ratio: a server that is down for a while must find its port free.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const FIRST: u16 = 12_000;
     const PORTS: u16 = 20_000;
-    let begin = (std::process::id() as u16).wrapping_mul(97) % PORTS;
+    let begin = (u64::from(std::process::id()) * 12_361 % u64::from(PORTS)) as u16;
     let ports = (0..PORTS).map(|_| FIRST + begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS);
     let mut free = ports.filter(|&port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok());
     free.next().expect("a port is free")

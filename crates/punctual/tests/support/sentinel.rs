@@ -60,6 +60,16 @@ impl Sentinels {
         self.servers.iter().position(|server| server.port() == port)
     }
 
+    /// A number that grows with each failover.
+    pub(crate) fn failovers(&self) -> u64 {
+        let told = self.sentinels[0].say(&["SENTINEL", "MASTER", SERVICE]);
+        let mut lines = told.lines().skip_while(|line| *line != "config-epoch").skip(1);
+        lines
+            .next()
+            .and_then(|line| line.parse().ok())
+            .expect("a sentinel tells the number of the last failover")
+    }
+
     /// Makes another server the primary, which the first one does not hear of; the rest are replicas of the new one.
     pub(crate) fn replace_unheard(&self, new: usize) {
         let port = self.servers[new].port().to_string();

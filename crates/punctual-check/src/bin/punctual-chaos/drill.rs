@@ -360,7 +360,7 @@ impl<'a> Drill<'a> {
             _ => Duration::ZERO,
         };
         let start_within = Some(PATIENCE * (self.profile.lease + START_WITHIN));
-        Ok(judge(&history, Options { undone_max, start_within, ..Options::default() }))
+        Ok(judge(&history, Options { undone_max, start_within, replays: true, ..Options::default() }))
     }
 
     /// Waits until nothing waits or runs; if that takes too long, what is left over is for the judge.

@@ -26,8 +26,8 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Servers of a drill.
 #[derive(Debug)]
 pub(crate) enum Servers {
-    /// Watched by sentinels, and the primary after the last kill.
-    Service { service: Sentinels, last: usize },
+    /// Watched by sentinels; the number of the failover after the last kill, and whether there was one without a kill before it.
+    Service { service: Sentinels, last: u64, was_restless: bool },
     /// A cluster, and its groups of servers: a primary and its replicas, as they were in the beginning. The first group is the
     /// one that is harmed; where jobs are moved, it has them, and the second one gets them.
     Cluster { cluster: Cluster, groups: Vec<Vec<usize>> },
@@ -35,7 +35,8 @@ pub(crate) enum Servers {
 
 impl Servers {
     pub(crate) fn service() -> Self {
-        Self::Service { service: Sentinels::start(REPLICAS, &[]), last: 0 }
+        let service = Sentinels::start(REPLICAS, &[]);
+        Self::Service { last: service.failovers(), service, was_restless: false }
     }
 
     pub(crate) fn cluster() -> Self {
@@ -67,11 +68,12 @@ impl Servers {
         }
     }
 
-    /// Whether sentinels have replaced a primary that nobody killed.
-    pub(crate) fn have_replaced_by_themselves(&mut self) -> Outcome<bool> {
-        let Self::Service { service, last } = self else { return Ok(false) };
-        let all: Vec<usize> = (0..service.servers.len()).collect();
-        Ok(primary(&service.servers, &all)? != *last)
+    /// Whether sentinels have replaced a primary that nobody killed, be it that the same one is the primary again.
+    pub(crate) fn have_replaced_by_themselves(&self) -> bool {
+        match self {
+            Self::Service { service, last, was_restless } => *was_restless || service.failovers() != *last,
+            Self::Cluster { .. } => false,
+        }
     }
 
     /// The address of a store of its own.
@@ -110,13 +112,19 @@ impl Servers {
             Self::Service { service, .. } => (0..service.servers.len()).collect(),
             Self::Cluster { groups, .. } => groups[0].clone(),
         };
+        if self.have_replaced_by_themselves()
+            && let Self::Service { was_restless, .. } = self
+        {
+            *was_restless = true;
+        }
         let old = primary(self.all(), &group)?;
         let (since, begin) = (monotonic_ns(), Instant::now());
         self.all()[old].kill();
         let new = match self {
-            Self::Service { service, last } => {
-                *last = service.until_replaced(old);
-                *last
+            Self::Service { service, last, .. } => {
+                let new = service.until_replaced(old);
+                *last = service.failovers();
+                new
             }
             Self::Cluster { cluster, .. } => primary(&cluster.servers, &group)?,
         };

@@ -19,7 +19,7 @@ use crate::{
     jobs::{FORWARDED, GROUP_LIMIT, GROUPED, TAG_PLAYTHING, all},
     place::Wanted,
     process::{Process, victim},
-    servers::cut_connections,
+    servers::{Servers, cut_connections},
     shards::{Change, place},
 };
 
@@ -86,9 +86,7 @@ impl Drill<'_> {
         self.end_of(FEED)?;
         beside.end(&self.client).await?;
         let verdict = self.rest().await?;
-        if let Some(servers) = &mut self.place.servers
-            && servers.have_replaced_by_themselves()?
-        {
+        if self.place.servers.as_ref().is_some_and(Servers::have_replaced_by_themselves) {
             // A replica that they did not choose may have confirmed writes meanwhile.
             return Err(format!(
                 "sentinels replaced a primary that was alive: nothing is shown about `replicated(1)`\n{verdict}"

@@ -7,7 +7,7 @@ use std::{
 };
 
 use punctual::{
-    Client, JobId, NewJob, Payload, State, Timestamp,
+    Client, JobId, JobRecord, NewJob, Payload, State, Timestamp,
     job::Filter,
     schedule::{Cron, Misfire, Schedule},
     topic::TOPICS_QUEUE,
@@ -75,7 +75,10 @@ impl Beside {
         loop {
             self.ended = until_reached(async || client.store().now().await).await?;
             let next = until_reached(async || schedule.waiting().await).await?;
-            if next.is_some_and(|tick| self.ended < tick.run_at) {
+            // Not by when it is due: one that is made up for is due when it was enqueued.
+            if let Some(tick) = next
+                && self.ended < time_of(&tick)?
+            {
                 break;
             }
             if MADE_UP_MAX < begin.elapsed() {
@@ -107,11 +110,16 @@ impl Beside {
         let mut at = Vec::new();
         // The one that waited when the schedule was removed is cancelled.
         for tick in ticks.iter().filter(|job| job.state != State::Cancelled) {
-            let at_ms = tick.headers.get("scheduled_for").ok_or("a tick without its time")?;
-            at.push(Timestamp::from_ms(at_ms.parse()?)?);
+            at.push(time_of(tick)?);
         }
         judge_ticks(&self.cron, self.begun, self.ended, at)
     }
+}
+
+/// The time of the schedule that a tick stands for.
+fn time_of(tick: &JobRecord) -> Outcome<Timestamp> {
+    let at_ms = tick.headers.get("scheduled_for").ok_or("a tick without its time")?;
+    Ok(Timestamp::from_ms(at_ms.parse()?)?)
 }
 
 /// Each publication has one job in each subscribed queue. `news`: of each job, which publication it is of, and its queue.
