@@ -55,7 +55,7 @@ pub(crate) enum Followed {
 pub(crate) fn follow(story: &Story<'_>, history: &History, is_shaken: bool) -> Followed {
     let Some(steps) = steps(story, history) else { return Followed::Unclear };
     let mut search = Search { story, history, steps, visits: 0, deepest: None };
-    if search.visit(&Place::default(), 0) {
+    if search.visit(&Place::default()) {
         return Followed::Fits;
     }
     let is_known = search.visits < VISITS_MAX && !is_shaken && story.taken.is_empty();
@@ -179,7 +179,7 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// Returns whether the remaining steps can follow in some order.
-    fn visit(&mut self, place: &Place, depth: usize) -> bool {
+    fn visit(&mut self, place: &Place) -> bool {
         self.visits += 1;
         if VISITS_MAX <= self.visits {
             return false;
@@ -191,10 +191,10 @@ impl Search<'_> {
                 Ok(()) => return true,
                 Err(why) => self.note(place, None, why),
             }
-            return self.try_each(place, NEVER, depth);
+            return self.try_each(place, NEVER);
         };
         let horizon = self.steps[next].span.to;
-        self.try_each(place, horizon, depth) || {
+        self.try_each(place, horizon) || {
             if self.deepest.as_ref().is_none_or(|deepest| deepest.path.len() < place.path.len() + 1) {
                 let why = self.step(place, next).err().unwrap_or_default();
                 self.note(place, Some(next), why);
@@ -204,13 +204,13 @@ impl Search<'_> {
     }
 
     /// Tries each step that may be the next one.
-    fn try_each(&mut self, place: &Place, horizon: u64, depth: usize) -> bool {
+    fn try_each(&mut self, place: &Place, horizon: u64) -> bool {
         for at in 0..self.steps.len() {
             if place.done & (1 << at) != 0 || horizon < self.steps[at].span.from {
                 continue;
             }
             if let Ok(after) = self.step(place, at)
-                && self.visit(&after, depth + 1)
+                && self.visit(&after)
             {
                 return true;
             }
@@ -466,11 +466,11 @@ impl Place {
         let error = String::new;
         let (verdict, due) = match end.said {
             Said::Ack => (Verdict::Ack, None),
-            Said::Retry(due) => (Verdict::Retry { at: when(due), error: error() }, range(due, within)),
+            Said::Retry(due) => (Verdict::Retry { at: when(due), error: error() }, Some(range(due, within))),
             Said::Snooze(ms) => {
                 let after = Duration::from_millis(ms).max(SNOOZE_MIN);
                 let due = Due::In(after.as_millis() as u64);
-                (Verdict::Snooze { after, reason: None }, range(due, within))
+                (Verdict::Snooze { after, reason: None }, Some(range(due, within)))
             }
             Said::Release => (Verdict::Release, None),
             Said::Cancel => (Verdict::Cancel { reason: None }, None),
@@ -501,7 +501,7 @@ impl Place {
         let now = self.at(within.0);
         let (action, due) = match act.deed {
             Deed::Cancel => (Action::Cancel { reason: None }, None),
-            Deed::Reschedule(due) => (Action::Reschedule(when(due)), range(due, within)),
+            Deed::Reschedule(due) => (Action::Reschedule(when(due)), Some(range(due, within))),
             Deed::Move => (Action::RunNow, Some((0, u64::MAX))),
             Deed::Reprioritise | Deed::Edit(_) => (Action::EditPayload(Payload::json("0")), self.due),
             Deed::Retry => (Action::Retry, Some(within)),
@@ -527,10 +527,10 @@ fn when(due: Due) -> punctual::When {
 }
 
 /// Between which instants a job is due that somebody moved then.
-fn range(due: Due, (from, to): (u64, u64)) -> Option<(u64, u64)> {
-    Some(match due {
+fn range(due: Due, (from, to): (u64, u64)) -> (u64, u64) {
+    match due {
         Due::Now => (from, to),
         Due::In(ms) => (from.saturating_add(ms), to.saturating_add(ms)),
         Due::At(ms) => (ms, ms.max(to)),
-    })
+    }
 }
