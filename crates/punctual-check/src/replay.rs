@@ -58,9 +58,13 @@ pub(crate) fn follow(story: &Story<'_>, history: &History, is_shaken: bool) -> F
     if search.visit(&Place::default()) {
         return Followed::Fits;
     }
+    // A job whose place another one took has other options from then on.
+    let has_other_options =
+        story.runs.windows(2).any(|two| two[0].row.max_attempts != two[1].row.max_attempts);
     let is_known = search.visits < VISITS_MAX && !is_shaken && story.taken.is_empty();
+    let is_known = is_known && !has_other_options && !search.may_expire();
     match search.deepest.take() {
-        Some(deepest) if is_known && !search.is_blind(&deepest) => Followed::Differs(search.tell(&deepest)),
+        Some(deepest) if is_known && !deepest.reached.1 => Followed::Differs(search.tell(&deepest)),
         _ => Followed::Unclear,
     }
 }
@@ -163,6 +167,8 @@ struct Place {
 /// How far the search came at most.
 #[derive(Debug)]
 struct Deepest {
+    /// How many sure steps it made, and whether what is next is unclear.
+    reached: (usize, bool),
     path: Vec<usize>,
     /// The sure step that must be next, by its span.
     next: Option<usize>,
@@ -195,10 +201,8 @@ impl Search<'_> {
         };
         let horizon = self.steps[next].span.to;
         self.try_each(place, horizon) || {
-            if self.deepest.as_ref().is_none_or(|deepest| deepest.path.len() < place.path.len() + 1) {
-                let why = self.step(place, next).err().unwrap_or_default();
-                self.note(place, Some(next), why);
-            }
+            let why = self.step(place, next).err().unwrap_or_default();
+            self.note(place, Some(next), why);
             false
         }
     }
@@ -218,16 +222,19 @@ impl Search<'_> {
         false
     }
 
+    /// Remembers how far the search came: the most sure steps, and among such places one that is unclear.
     fn note(&mut self, place: &Place, next: Option<usize>, why: String) {
-        if self.deepest.as_ref().is_none_or(|deepest| deepest.path.len() < place.path.len()) {
-            self.deepest = Some(Deepest { path: place.path.clone(), next, why });
+        let sure = place.path.iter().filter(|at| self.steps[**at].is_sure).count();
+        let reached = (sure, self.is_blind(&place.path, next));
+        if self.deepest.as_ref().is_none_or(|deepest| deepest.reached < reached) {
+            self.deepest = Some(Deepest { reached, path: place.path.clone(), next, why });
         }
     }
 
     /// Whether a call that told nobody what it did may explain why it goes no further.
-    fn is_blind(&self, deepest: &Deepest) -> bool {
-        let from = deepest.path.iter().map(|at| self.steps[*at].span.from).max().unwrap_or_default();
-        let to = deepest.next.map_or(NEVER, |next| self.steps[next].span.to);
+    fn is_blind(&self, path: &[usize], next: Option<usize>) -> bool {
+        let from = path.iter().map(|at| self.steps[*at].span.from).max().unwrap_or_default();
+        let to = next.map_or(NEVER, |next| self.steps[next].span.to);
         let touches = |span: &Span| from < span.to && span.from < to;
         self.history.blind.touch(from, to)
             || self.history.wild.iter().any(|(span, _)| touches(span))
