@@ -1,4 +1,4 @@
-//! M: follows the history of each job with the model, which is the contract as a program.
+//! M: replays the history of each job with the model, which is the contract as a program.
 //!
 //! Calls overlap, so their order is not known. For each job, this searches an order that agrees with the spans of the calls, and
 //! in which the model gives the answers that were recorded. It is the search of Wing and Gong for a linearization, for one job
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use punctual::{
     JobId, JobOptions, NewJob, Payload, State, Timestamp,
-    limits::SNOOZE_MIN,
+    limits::{JUMP_PAUSE, SNOOZE_MIN},
     store::{
         Acted, Action, CallId, Enqueued, Heartbeat, Lease, LeaseStatus, QueueRequest, Reserve, Settled,
         Settlement, Target, Verdict, model::Model,
@@ -30,10 +30,8 @@ const STEPS_MAX: usize = 128;
 const VISITS_MAX: u32 = 5_000;
 /// How much two readings of one clock can differ, in milliseconds: each was rounded.
 const ROUNDING_MS: u64 = 2;
-/// A running job makes calls more often than this, unless its clock jumped.
-const TICK_MS: u64 = 5_000;
-/// The most of those that are made in a row.
-const TICKS_MAX: u64 = 20_000;
+/// How long before a call another one was made at the latest: as long as a store waits after a jump of its clock.
+const TICK_MS: u64 = JUMP_PAUSE.as_millis() as u64;
 
 /// The queue of the one job in the model.
 const QUEUE: &str = "q";
@@ -42,21 +40,22 @@ const OTHER: &str = "other";
 
 /// What the model says about one job.
 #[derive(Debug)]
-pub(crate) enum Followed {
+pub(crate) enum Replay {
     /// There is an order in which it gives the same answers.
     Fits,
-    /// Calls that told nobody what they did may explain it, or there were too many orders.
+    /// A call that told nobody what it did may explain it, or something that is not replayed: answers that may be undone, takes,
+    /// an expiry, options that changed. Or there were too many orders.
     Unclear,
     /// There is none. The text says how far it came.
     Differs(String),
 }
 
-/// Follows one job. `is_shaken`: some of its answers may be undone.
-pub(crate) fn follow(story: &Story<'_>, history: &History, is_shaken: bool) -> Followed {
-    let Some(steps) = steps(story, history) else { return Followed::Unclear };
-    let mut search = Search { story, history, steps, visits: 0, deepest: None };
+/// Replays one job. `is_shaken`: some of its answers may be undone.
+pub(crate) fn replay(story: &Story<'_>, history: &History, is_shaken: bool) -> Replay {
+    let Some(steps) = steps(story, history) else { return Replay::Unclear };
+    let mut search = Search { story, history, steps, visits: 0, deepest: None, is_unclear: false };
     if search.visit(&Place::default()) {
-        return Followed::Fits;
+        return Replay::Fits;
     }
     // A job whose place another one took has other options from then on.
     let has_other_options =
@@ -64,8 +63,8 @@ pub(crate) fn follow(story: &Story<'_>, history: &History, is_shaken: bool) -> F
     let is_known = search.visits < VISITS_MAX && !is_shaken && story.taken.is_empty();
     let is_known = is_known && !has_other_options && !search.may_expire();
     match search.deepest.take() {
-        Some(deepest) if is_known && !deepest.reached.1 => Followed::Differs(search.tell(&deepest)),
-        _ => Followed::Unclear,
+        Some(deepest) if is_known && !search.is_unclear => Replay::Differs(search.tell(&deepest)),
+        _ => Replay::Unclear,
     }
 }
 
@@ -86,10 +85,7 @@ enum What<'a> {
     },
     Reserve(&'a Run),
     /// A reservation whose answer was lost: known by the number that was reclaimed later.
-    Unseen {
-        fence: u64,
-        by: u64,
-    },
+    Unseen(&'a Back),
     Reclaim(&'a Back),
     Settle(&'a End),
     Held(&'a Told),
@@ -112,7 +108,7 @@ fn steps<'a>(story: &Story<'a>, history: &History) -> Option<Vec<Step<'a>>> {
     for back in story.backs {
         if story.runs.iter().all(|run| run.row.fence != back.fence) {
             let span = Span { from: 0, to: back.span.to };
-            add(span, true, What::Unseen { fence: back.fence, by: back.now });
+            add(span, true, What::Unseen(back));
         }
         add(back.span, true, What::Reclaim(back));
     }
@@ -167,8 +163,8 @@ struct Place {
 /// How far the search came at most.
 #[derive(Debug)]
 struct Deepest {
-    /// How many sure steps it made, and whether what is next is unclear.
-    reached: (usize, bool),
+    /// How many sure steps it made.
+    sure: usize,
     path: Vec<usize>,
     /// The sure step that must be next, by its span.
     next: Option<usize>,
@@ -181,6 +177,8 @@ struct Search<'a> {
     steps: Vec<Step<'a>>,
     visits: u32,
     deepest: Option<Deepest>,
+    /// Whether a place that it did not get beyond is unclear.
+    is_unclear: bool,
 }
 
 impl Search<'_> {
@@ -222,18 +220,19 @@ impl Search<'_> {
         false
     }
 
-    /// Remembers how far the search came: the most sure steps, and among such places one that is unclear.
+    /// Remembers the farthest place that the search came to, and whether any of them is unclear.
     fn note(&mut self, place: &Place, next: Option<usize>, why: String) {
+        self.is_unclear |= self.is_blind(&place.path, next);
         let sure = place.path.iter().filter(|at| self.steps[**at].is_sure).count();
-        let reached = (sure, self.is_blind(&place.path, next));
-        if self.deepest.as_ref().is_none_or(|deepest| deepest.reached < reached) {
-            self.deepest = Some(Deepest { reached, path: place.path.clone(), next, why });
+        if self.deepest.as_ref().is_none_or(|deepest| deepest.sure < sure) {
+            self.deepest = Some(Deepest { sure, path: place.path.clone(), next, why });
         }
     }
 
-    /// Whether a call that told nobody what it did may explain why it goes no further.
+    /// Whether a call that told nobody what it did may explain why it goes no further: one since the last reservation that was told.
     fn is_blind(&self, path: &[usize], next: Option<usize>) -> bool {
-        let from = path.iter().map(|at| self.steps[*at].span.from).max().unwrap_or_default();
+        let is_told = |at: &&usize| matches!(self.steps[**at].what, What::Enqueue { .. } | What::Reserve(_));
+        let from = path.iter().rev().find(is_told).map_or(0, |at| self.steps[*at].span.from);
         let to = next.map_or(NEVER, |next| self.steps[next].span.to);
         let touches = |span: &Span| from < span.to && span.from < to;
         self.history.blind.touch(from, to)
@@ -291,7 +290,7 @@ impl What<'_> {
         match self {
             Self::Enqueue { .. } => "enqueue".to_owned(),
             Self::Reserve(run) => format!("reserve {} (attempt {})", run.row.fence, run.row.attempt),
-            Self::Unseen { fence, .. } => format!("a reserve {fence} without an answer"),
+            Self::Unseen(back) => format!("a reserve {} without an answer", back.fence),
             Self::Reclaim(back) => format!("reclaim {} ({})", back.fence, back.state),
             Self::Settle(end) => format!("settle {} ({:?}, {:?})", end.fence, end.said, end.state),
             Self::Held(told) => format!("extend {} (held)", told.fence),
@@ -319,12 +318,13 @@ impl Place {
         match what {
             What::Enqueue { created_at, run_at } => self.enqueue(id, first, created_at, run_at, within),
             What::Reserve(run) => self.reserve(id, run),
-            What::Unseen { fence, by } => self.reserve_unseen(id, fence, by),
-            What::Reclaim(back) => self.reclaim(id, back),
+            What::Unseen(back) => self.reserve_unseen(id, back),
+            What::Reclaim(back) => self.reclaim(id, back, within),
             What::Settle(end) => self.settle(end, within),
             What::Held(Told { fence, .. }) => {
                 let lease = self.lease(*fence)?;
-                match self.extend(lease, false, within) {
+                // In a copy: most heartbeats are not known here, so none of them makes the lease longer.
+                match self.clone().extend(lease, false, within) {
                     LeaseStatus::Lost => differs("the lease", "held", "lost"),
                     _ => Ok(()),
                 }
@@ -345,19 +345,13 @@ impl Place {
         }
     }
 
-    /// Sets the clock, which never goes back, and ticks while the job runs.
+    /// Sets the clock, which never goes back. The store had other calls meanwhile, so it saw no jump (S14).
     fn at(&mut self, ms: u64) -> Timestamp {
         let ms = ms.max(self.now);
-        if !self.leases.is_empty() {
-            for _ in 0..TICKS_MAX {
-                if ms.saturating_sub(self.now) <= TICK_MS {
-                    break;
-                }
-                self.now += TICK_MS;
-                let now = Timestamp::saturating_from_ms(self.now);
-                let request = self.request(OTHER, 0, None, true);
-                self.model.reserve(now, &request).expect("invariant: the request keeps all limits");
-            }
+        if !self.leases.is_empty() && TICK_MS < ms - self.now {
+            let now = Timestamp::saturating_from_ms(ms - TICK_MS);
+            let request = self.request(OTHER, 0, None, true);
+            self.model.reserve(now, &request).expect("invariant: the request keeps all limits");
         }
         self.now = ms;
         Timestamp::saturating_from_ms(ms)
@@ -431,14 +425,18 @@ impl Place {
         if seen != ours {
             return differs("attempt, expired leases, due time, lease", seen, ours);
         }
+        // An answer that was repeated prolongs it.
+        if run.row.until < reserved.until.as_ms() {
+            return differs("the end of the lease", run.row.until, reserved.until);
+        }
         self.leases.push((run.row.fence, reserved.lease));
         Ok(())
     }
 
     /// A reservation of which only the number is known, and when its lease was over.
-    fn reserve_unseen(&mut self, id: JobId, fence: u64, by: u64) -> Result<(), String> {
-        let now = self.at((fence / 1_000).min(by));
-        let lasts = Duration::from_millis(by.saturating_sub(now.as_ms()).max(1_000));
+    fn reserve_unseen(&mut self, id: JobId, back: &Back) -> Result<(), String> {
+        let now = self.at((back.fence / 1_000).min(back.now));
+        let lasts = Duration::from_millis(back.now.saturating_sub(now.as_ms()).max(1_000));
         let from = match self.due {
             Some((from, _)) => Timestamp::saturating_from_ms(from).min(now),
             None => self.model.get(now, id).map_or(now, |job| job.run_at),
@@ -448,21 +446,34 @@ impl Place {
         }
         // A pause behind its lease would depend on how long that was to last.
         self.due = Some((from.as_ms(), u64::MAX));
-        let request = self.request(QUEUE, 1, Some(lasts.min(Duration::from_hours(24))), true);
+        // A lease with company does not end its job (S9).
+        let has_company = back.state != State::Dead;
+        let request = self.request(QUEUE, 1, Some(lasts.min(Duration::from_hours(24))), has_company);
         let batch = self.model.reserve(now, &request).map_err(|e| e.to_string())?;
         let ([], [reserved]) = (&batch.reclaimed[..], &batch.jobs[..]) else {
             return differs("the job", "reserved", self.model.get(now, id));
         };
-        self.leases.push((fence, reserved.lease));
+        self.leases.push((back.fence, reserved.lease));
         Ok(())
     }
 
-    fn reclaim(&mut self, id: JobId, back: &Back) -> Result<(), String> {
-        let (lease, now) = (self.lease(back.fence)?, self.at(back.now));
+    /// `back.now` is the time of the answer, which another shard may have given later.
+    fn reclaim(&mut self, id: JobId, back: &Back, within: (u64, u64)) -> Result<(), String> {
+        let lease = self.lease(back.fence)?;
+        let run = self.model.get(Timestamp::saturating_from_ms(self.now), id).and_then(|job| job.running);
+        let until = run.map_or(0, |run| run.until.as_ms());
+        let now = self.at(until.max(within.0.min(back.now)));
+        if back.now < now.as_ms() {
+            return differs("the end of the lease", back.now, now);
+        }
         let request = self.request(QUEUE, 0, None, true);
         let batch = self.model.reserve(now, &request).map_err(|e| e.to_string())?;
         match &batch.reclaimed[..] {
-            [ours] if ours.lease == lease && ours.state == back.state => Ok(()),
+            [ours] if ours.lease == lease && ours.state == back.state => {
+                let due = self.model.get(now, id).map_or(0, |job| job.run_at.as_ms());
+                self.due = self.due.or(Some((due, due + (back.now - now.as_ms()))));
+                Ok(())
+            }
             [ours] if ours.lease == lease => differs("after the expired lease", back.state, ours.state),
             _ => differs("an expired lease", back.fence, self.model.get(now, id).and_then(|job| job.running)),
         }

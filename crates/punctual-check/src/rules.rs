@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::{
     history::History,
-    replay::{Followed, follow},
+    replay::{Replay, replay},
     verdict::{Lateness, Verdict, Word},
 };
 
@@ -83,10 +83,10 @@ pub fn judge(history: &History, options: Options) -> Verdict {
         }
         live::at_rest(&story, history, &mut verdict);
         if options.replays && referee {
-            match follow(&story, history, is_shaken) {
-                Followed::Fits => verdict.replayed.fits += 1,
-                Followed::Unclear => verdict.replayed.unclear += 1,
-                Followed::Differs(how) => {
+            match replay(&story, history, is_shaken || tails.shake_told(&story)) {
+                Replay::Fits => verdict.replayed.fits += 1,
+                Replay::Unclear => verdict.replayed.unclear += 1,
+                Replay::Differs(how) => {
                     verdict.replayed.differs += 1;
                     verdict.broken("M", Some(story.id), || how);
                 }

@@ -44,4 +44,9 @@ impl Tails {
             .chain(story.held.iter().map(|told| told.span))
             .any(|span| self.touch(span.from, span.to))
     }
+
+    /// Whether what was told of a lost lease may be undone: then it was not lost.
+    pub(super) fn shake_told(&self, story: &Story<'_>) -> bool {
+        story.lost.iter().any(|told| self.touch(told.span.from, told.span.to))
+    }
 }

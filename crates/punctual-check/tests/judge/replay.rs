@@ -175,6 +175,52 @@ fn a_lease_is_reclaimed_after_its_time_and_not_before() {
     differs(&[&reclaimed(17.0, 1, 1)]);
 }
 
+/// Another shard answers the same call later, with a later time. Meanwhile somebody else reserves the job.
+#[test]
+fn a_lease_may_be_reclaimed_before_the_answer_that_tells_it() {
+    let (mut first, mut second) = (File::new("a", 10), File::new("b", 10));
+    first.enqueue(1.0, 1);
+    first.begin(2.0, 1, 10);
+    let (op, mut batch) = File::batch(18.0, vec![], vec![(LeaseId(id(1), 10), State::Waiting)]);
+    first.call_that_takes(17.0, 1.0, op, What::Ok(Answer::Reserve(batch.clone())));
+    second.begin_as(17.5, Reservation { attempt: 2, expired_leases: 1, ..File::row(17.5, 1, 20) }, vec![]);
+    fits(&[&first, &second]);
+
+    let mut early = File::new("a", 10);
+    early.enqueue(1.0, 1);
+    early.begin(2.0, 1, 10);
+    batch.now = 16_900;
+    let (op, _) = File::batch(16.0, vec![], vec![]);
+    early.call_that_takes(16.0, 0.9, op, What::Ok(Answer::Reserve(batch)));
+    differs(&[&early]);
+}
+
+/// A suspect that had company is not to blame (S9).
+#[test]
+fn company_decides_whether_a_third_expired_lease_ends_a_job() {
+    let third = |company, state| {
+        let mut file = File::new("a", 10);
+        file.enqueue(1.0, 1);
+        for (run, at) in [(1, 2.0), (2, 20.0)] {
+            let expired_leases = run - 1;
+            file.begin_as(
+                at,
+                Reservation { attempt: run, expired_leases, ..File::row(at, 1, u64::from(run)) },
+                vec![],
+            );
+            file.reclaim(at + 16.0, 1, u64::from(run), State::Waiting);
+        }
+        let row = Reservation { attempt: 3, expired_leases: 2, company, ..File::row(40.0, 1, 3) };
+        file.begin_as(40.0, row, vec![]);
+        file.reclaim(56.0, 1, 3, state);
+        file
+    };
+    fits(&[&third(false, State::Dead)]);
+    fits(&[&third(true, State::Waiting)]);
+    differs(&[&third(false, State::Waiting)]);
+    differs(&[&third(true, State::Dead)]);
+}
+
 /// Nobody was told of the first reservation, until its lease was reclaimed.
 #[test]
 fn a_reservation_whose_answer_was_lost_is_known_by_its_lease() {

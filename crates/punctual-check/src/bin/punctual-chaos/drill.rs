@@ -112,6 +112,9 @@ pub(crate) fn shows_something(verdict: Verdict) -> Outcome<Verdict> {
     if 0 < verdict.kills + verdict.server_kills + verdict.frozen && verdict.hits == 0 {
         return Err("no kill cut anything short: nothing is shown".into());
     }
+    if verdict.replayed.fits == 0 {
+        return Err("the model followed no job: nothing is shown".into());
+    }
     Ok(verdict)
 }
 
