@@ -215,6 +215,7 @@ async fn nothing_gets_in_twice_while_a_queue_is_pinned_and_spread() {
     changer.reshard(4).await.unwrap();
     let (is_over, round) = (std::sync::atomic::AtomicBool::new(false), tokio::sync::Barrier::new(2));
     let over = || is_over.load(std::sync::atomic::Ordering::SeqCst);
+    let (rounds, _) = tokio::sync::watch::channel(0);
     let is_last = std::sync::atomic::AtomicBool::new(false);
     let enqueue = async |store: &RedisStore| {
         let (mut producer, mut ids) = (Producer::new(), Vec::new());
@@ -222,6 +223,7 @@ async fn nothing_gets_in_twice_while_a_queue_is_pinned_and_spread() {
             // Both stop at the same round: one of them says which.
             if round.wait().await.is_leader() {
                 is_last.store(over(), std::sync::atomic::Ordering::SeqCst);
+                rounds.send_modify(|rounds| *rounds += 1);
             }
             round.wait().await;
             if is_last.load(std::sync::atomic::Ordering::SeqCst) {
@@ -234,17 +236,21 @@ async fn nothing_gets_in_twice_while_a_queue_is_pinned_and_spread() {
         }
         ids
     };
+    // Each change is met by some, however long they take.
+    let some_rounds = async || {
+        let now = *rounds.borrow();
+        drop(rounds.subscribe().wait_for(|rounds| now + 2 <= *rounds).await.unwrap());
+    };
     let change = async {
         for (n, shards) in [4, 4, 6, 6, 3, 3, 4, 4].into_iter().enumerate() {
             turn(&changer, [Pinned, Spread][n % 2]).await;
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            some_rounds().await;
             changer.reshard(shards).await.unwrap();
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            some_rounds().await;
         }
         is_over.store(true, std::sync::atomic::Ordering::SeqCst);
     };
     let (one, other, ()) = tokio::join!(enqueue(&stores[0]), enqueue(&stores[1]), change);
-    assert!(10 < one.len(), "only {} rounds", one.len());
     let (mut all, rounds) = (BTreeSet::new(), one.len());
     for (one, other) in one.into_iter().zip(other) {
         assert_eq!(ids_of(&one), ids_of(&other));
