@@ -405,10 +405,8 @@ impl Place {
                 return differs("its due time", run.row.run_at, (from, to));
             }
             let at = Timestamp::saturating_from_ms(run.row.run_at);
-            if let [Acted::Done(..)] = self.change(id, now, &Action::RunNow)?[..] {
-                // A past instant would become now.
-                self.change(id, at.min(now), &Action::Reschedule(at.into()))?;
-            }
+            // At that instant, since a past one would become now.
+            self.change(id, at.min(now), &Action::Reschedule(at.into()))?;
         }
         let lasts = Duration::from_millis(run.row.lasts);
         let request = self.request(QUEUE, 1, Some(lasts), run.row.company);

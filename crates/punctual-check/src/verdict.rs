@@ -75,7 +75,7 @@ pub struct Verdict {
 pub struct Replayed {
     /// Those of which it explains every answer.
     pub fits: u64,
-    /// Those of which a call without an answer may explain what it does not.
+    /// Those that show nothing: a call without an answer may explain what it does not, or something about them is not replayed.
     pub unclear: u64,
     /// Those of which nothing explains an answer.
     pub differs: u64,

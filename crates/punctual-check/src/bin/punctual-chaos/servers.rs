@@ -112,10 +112,8 @@ impl Servers {
             Self::Service { service, .. } => (0..service.servers.len()).collect(),
             Self::Cluster { groups, .. } => groups[0].clone(),
         };
-        if self.have_replaced_by_themselves()
-            && let Self::Service { was_restless, .. } = self
-        {
-            *was_restless = true;
+        if let Self::Service { service, last, was_restless } = self {
+            *was_restless |= service.failovers() != *last;
         }
         let old = primary(self.all(), &group)?;
         let (since, begin) = (monotonic_ns(), Instant::now());
