@@ -46,12 +46,18 @@ async fn a_raw_handler_takes_every_other_kind() {
     rig.enqueue(1).await;
     rig.client.enqueue(Other {}).await.unwrap().id().unwrap();
     let (tell, mut told) = unbounded_channel();
-    let worker = rig.worker().queue("default").queue("other").handle(async |_: Other, _: Ctx| {});
+    let (tell_other, mut other_told) = unbounded_channel();
+    let worker = rig.worker().queue("default").queue("other").handle(move |_: Other, _: Ctx| {
+        let _ = tell_other.send(());
+        std::future::ready(())
+    });
     let (stop, working) = start(worker.handle_raw(move |job: JobRecord, ctx: Ctx| {
         let _ = tell.send((job.kind.clone(), job.payload.bytes.clone(), ctx.attempt()));
         std::future::ready(())
     }));
     assert_eq!(told.recv().await.unwrap(), ("test.work".to_owned(), b"{\"n\":1}".to_vec(), 1));
+    // A worker that is asked to end begins nothing more: both have to have begun.
+    other_told.recv().await.unwrap();
     stop.cancel();
     assert_eq!(working.await.unwrap().unwrap().done, 2);
     assert!(told.recv().await.is_none(), "once");
