@@ -12,7 +12,7 @@ const USAGE: &str = "usage: punctual-check [OPTIONS] FILE_OR_FOLDER…
   --undone-max-ms=N  how old answers may be that are lost with a killed server; 0 unless said otherwise
   --start-within-ms=N  how long a due job may wait for no reason; not judged unless said
   --cancel-within-ms=N  how long a run may go on after its cancel was requested; not judged unless said
-  --replay           follows each job with the model, too; its store's clock must be that of this machine";
+  --replay           replays each job in the model, too; its store's clock must be that of this machine";
 
 fn main() -> ExitCode {
     let mut options = Options::default();
@@ -43,6 +43,10 @@ fn main() -> ExitCode {
     }
     if paths.is_empty() {
         eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    }
+    if options.replays && !options.referee {
+        eprintln!("--replay compares the store's clock with this machine's: leave out --no-referee");
         return ExitCode::from(2);
     }
     let history = match History::read(&paths) {

@@ -34,7 +34,7 @@ pub struct Options {
     /// How long a run may continue after its cancel was requested, while no harm is done to its process. That is the time until
     /// its worker hears of it, and the longest grace period of that worker. `None`: that is not judged.
     pub cancel_within: Option<Duration>,
-    /// Whether each job is followed with the model (M). Needs a store whose clock runs like the referee's.
+    /// Whether each job is replayed in the model (M). Needs a store whose clock runs like the referee's.
     pub replays: bool,
 }
 

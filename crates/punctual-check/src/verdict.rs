@@ -46,7 +46,7 @@ pub struct Verdict {
     pub moved: Vec<Moved>,
     /// From due to the handler's start, in milliseconds (T2).
     pub lateness_ms: Lateness,
-    /// Jobs that were followed with the model (M).
+    /// Jobs that were replayed in the model (M).
     pub replayed: Replayed,
     /// Violations per rule.
     pub rules: BTreeMap<&'static str, u64>,
@@ -70,7 +70,7 @@ pub struct Verdict {
     pub hits: u64,
 }
 
-/// What the model said of the jobs that it followed.
+/// What came of the jobs that were replayed in the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Replayed {
     /// Those of which it explains every answer.
@@ -250,7 +250,7 @@ impl fmt::Display for Verdict {
         }
         let Replayed { fits, unclear, differs } = self.replayed;
         if 0 < fits + unclear + differs {
-            writeln!(f, "the model follows {fits} jobs; {unclear} are unclear, {differs} differ")?;
+            writeln!(f, "replayed in the model: {fits} jobs fit, {unclear} are unclear, {differs} differ")?;
         }
         for Moved { to, keys, groups } in &self.moved {
             writeln!(f, "{to}: {keys} keys and {groups} groups had live jobs on both sides of the change")?;

@@ -24,8 +24,8 @@ use punctual::{
     Client, Error, ErrorKind, JobId, NewJob, Payload, State,
     job::IdMaker,
     store::{
-        CallId, CheckLevel, Durability, LeaseStatus, QueueRequest, Reserve, Settled, Settlement, Store, Take,
-        Verdict, clock::Clock, redis::RedisStore,
+        CallId, CheckLevel, Durability, Heartbeat, LeaseStatus, QueueRequest, Reserve, Settled, Settlement,
+        Store, Take, Verdict, clock::Clock, redis::RedisStore,
     },
     toolkit::Bucket,
 };
@@ -382,6 +382,41 @@ async fn a_shard_that_is_away_holds_up_no_other() {
     }
     let counts = at_last(async || store.count(None).await).await;
     assert_eq!((counts.done, counts.running), (20, 10));
+}
+
+/// A job is in the shard that it was put into, while the present number of shards leads to another one. If that one is away, the
+/// lease is still found.
+#[tokio::test]
+async fn a_shard_that_is_away_hides_no_lease_of_another() {
+    let lossless =
+        ["--appendonly", "yes", "--appendfsync", "always", "--cluster-require-full-coverage", "no"];
+    let mut cluster = Cluster::start_with([0, 0, 0], &lossless);
+    let store = open(&cluster.url()).await;
+    let mut hand = Hand::new(&store, 1);
+    // All of them are in shard 0. Of four shards, the ids name 1, which is empty.
+    let jobs: Vec<NewJob> = hand.jobs(5);
+    let jobs: Vec<NewJob> = jobs
+        .into_iter()
+        .map(|job| NewJob { id: hand.ids.make(NOW_MS, 1, fastrand::u64(..)), ..job })
+        .collect();
+    let call = hand.next_call();
+    store.enqueue(call, &jobs).await.unwrap();
+    store.reshard(4).await.unwrap();
+    let mut leases = Vec::new();
+    while leases.len() < 5 {
+        let want = hand.want(5);
+        leases.extend(store.reserve(&want).await.unwrap().jobs.into_iter().map(|reserved| reserved.lease));
+    }
+    cluster.servers[1].kill();
+    let beats: Vec<Heartbeat> = leases.iter().map(|lease| (*lease).into()).collect();
+    assert_eq!(at_last(async || store.extend(&beats).await).await, [LeaseStatus::Held; 5]);
+    let acks: Vec<_> = leases.iter().map(|&lease| Settlement { lease, verdict: Verdict::Ack }).collect();
+    let (settled, _) = at_last(async || store.settle(&acks, None).await).await;
+    assert_eq!(settled, [Settled::Settled(State::Done, None); 5]);
+    // Where a lease is not, the shard that is away may have it.
+    let (settled, _) = store.settle(&acks, None).await.unwrap();
+    assert!(settled.iter().all(|settled| matches!(settled, Settled::Away { .. })), "{settled:?}");
+    assert_eq!(store.extend(&beats).await.unwrap(), [LeaseStatus::Away; 5]);
 }
 
 /// Keys that moved away since the last call are found where they are now.

@@ -1,9 +1,11 @@
-//! M: what the model follows, and what it does not.
+//! M: which histories fit the model, which differ, and which are unclear.
 
 use punctual::State;
 use punctual_check::{
     Options, Replayed, Verdict,
-    event::{Accepted, Answer, CallId, Deed, Due, Dumped, Ended, Hex, LeaseId, Op, Reservation, Said, What},
+    event::{
+        Accepted, Answer, CallId, Deed, Due, Dumped, Ended, Hex, LeaseId, Op, Reservation, Said, Wanted, What,
+    },
 };
 
 use crate::hand::{File, id, verdict_with};
@@ -38,8 +40,13 @@ fn second() -> Reservation {
 
 /// A job fails at 3 s, is due again half a second later, runs again and is done.
 fn failed_once(second: Reservation, at_rest: u32) -> File {
+    failed_once_with(|_| (), second, at_rest)
+}
+
+/// The same, with something else about it.
+fn failed_once_with(with: impl FnOnce(&mut Wanted), second: Reservation, at_rest: u32) -> File {
     let mut file = File::new("a", 10);
-    file.enqueue(1.0, 1);
+    file.enqueue_as(1.0, 1, 1.0, with);
     file.begin(2.0, 1, 10);
     file.end_as(3.0, 1, 10, Said::Retry(Due::In(500)), State::Waiting);
     file.begin_as(5.0, second, vec![]);
@@ -61,6 +68,7 @@ fn each_number_counts() {
     differs(&[&failed_once(Reservation { expired_leases: 1, ..second() }, 2)]);
     differs(&[&failed_once(Reservation { run_at: 3_490, ..second() }, 2)]);
     differs(&[&failed_once(Reservation { run_at: 3_510, ..second() }, 2)]);
+    differs(&[&failed_once(Reservation { until: 19_999, ..second() }, 2)]);
     differs(&[&failed_once(second(), 1)]);
 }
 
@@ -105,7 +113,7 @@ fn an_ended_lease_is_lost() {
 }
 
 #[test]
-fn what_an_operator_does_follows_too() {
+fn what_an_operator_does_is_replayed_too() {
     fits(&[&settled(Said::Release, State::Waiting, |file| file.act(4.0, 1, Deed::Cancel))]);
     fits(&[&settled(Said::Dead, State::Dead, |file| {
         file.act(4.0, 1, Deed::Retry);
@@ -248,8 +256,50 @@ fn what_calls_without_answers_may_explain_is_unclear() {
     is(&[&file], 0, 1, 0);
 }
 
+/// Something happens to a job that the model is not told of, so an attempt that it cannot explain shows nothing.
 #[test]
-fn nothing_is_followed_unless_asked() {
+fn what_is_not_replayed_is_unclear() {
+    let unclear = |file: &File| is(&[file], 0, 1, 0);
+    let wrong = Reservation { attempt: 3, ..second() };
+    differs(&[&failed_once(wrong, 2)]);
+    // Another job took its place, with other options.
+    unclear(&failed_once(Reservation { max_attempts: 3, ..wrong }, 2));
+    // It may have expired, and been made anew.
+    unclear(&failed_once_with(|job| job.expires = Some(Due::In(60_000)), wrong, 2));
+    let mut taken = failed_once(wrong, 2);
+    taken.call(9.5, Op::Take, Answer::Take(vec![id(1)]));
+    unclear(&taken);
+}
+
+#[test]
+fn a_job_may_be_cancelled_by_its_expiry_alone() {
+    let waits = |expires| {
+        let mut file = File::new("a", 10);
+        file.enqueue_as(1.0, 1, 1.0, |job| job.expires = expires);
+        file.dump(9.0, &[(1, State::Cancelled)]);
+        file
+    };
+    fits(&[&waits(Some(Due::In(5_000)))]);
+    differs(&[&waits(None)]);
+}
+
+/// The search is bounded.
+#[test]
+fn a_job_of_too_many_calls_is_unclear() {
+    let told_often = |times: u32| {
+        settled(Said::Ack, State::Done, |file| {
+            for at in 0..times {
+                let op = Op::Extend { leases: vec![LeaseId(id(1), 10)], company: vec![] };
+                file.call(4.0 + 0.01 * f64::from(at), op, Answer::Extend(vec![Some(false)]));
+            }
+        })
+    };
+    fits(&[&told_often(125)]);
+    is(&[&told_often(126)], 0, 1, 0);
+}
+
+#[test]
+fn nothing_is_replayed_unless_asked() {
     let told = verdict_with(&[&failed_once(second(), 1)], Options::default());
     assert_eq!((told.replayed, told.count("M")), (Replayed::default(), 0));
 }

@@ -113,7 +113,7 @@ pub(crate) fn shows_something(verdict: Verdict) -> Outcome<Verdict> {
         return Err("no kill cut anything short: nothing is shown".into());
     }
     if verdict.replayed.fits == 0 {
-        return Err("the model followed no job: nothing is shown".into());
+        return Err("no job fits the model: nothing is shown".into());
     }
     Ok(verdict)
 }

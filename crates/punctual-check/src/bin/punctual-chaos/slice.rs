@@ -86,7 +86,8 @@ impl Drill<'_> {
         self.end_of(FEED)?;
         beside.end(&self.client).await?;
         let verdict = self.rest().await?;
-        if self.place.servers.as_ref().is_some_and(Servers::have_replaced_by_themselves) {
+        let is_shaken = || self.place.servers.as_ref().is_some_and(Servers::have_replaced_by_themselves);
+        if verdict.verdict != Word::Valid && is_shaken() {
             // A replica that they did not choose may have confirmed writes meanwhile.
             return Err(format!(
                 "sentinels replaced a primary that was alive: nothing is shown about `replicated(1)`\n{verdict}"

@@ -51,13 +51,28 @@ pub(crate) async fn all<T>(
     }
 }
 
-/// Asks for things in the shards that may have them: each in its likeliest home, and those that answer `absent` in
-/// the next one. `call` takes the round, the shard, and which of the things. It is also called with none of them for
-/// the shard `also`.
-async fn in_homes<'a, T: Copy + PartialEq>(
+/// What a shard says of a thing that may be in several shards, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Says {
+    /// It is not in this shard.
+    Absent,
+    /// The shard was not reached.
+    Unreached,
+    /// The shard was asked, and did not answer.
+    Unanswered,
+    /// It is in this shard.
+    Found,
+}
+
+/// Asks for things in the shards that may have them: each in its likeliest home, and then in the next one unless it was found. A
+/// home that is away says nothing about the others. Of the answers for a thing, the one that says most counts: `absent` if all of
+/// them say so. `call` takes the round, the shard, and which of the things. It is also called with none of them for the shard
+/// `also`.
+async fn in_homes<'a, T: Copy>(
     homes: &[Vec<usize>],
     also: Option<usize>,
     absent: T,
+    says: impl Fn(T) -> Says,
     call: impl Fn(usize, usize, Vec<usize>) -> BoxFuture<'a, Result<Vec<T>>>,
 ) -> Result<Vec<T>> {
     let mut found = vec![absent; homes.len()];
@@ -67,7 +82,7 @@ async fn in_homes<'a, T: Copy + PartialEq>(
         if round == 0 {
             also.map(|also| groups.entry(also).or_default());
         }
-        for (i, homes) in homes.iter().enumerate().filter(|(i, _)| found[*i] == absent) {
+        for (i, homes) in homes.iter().enumerate().filter(|(i, _)| says(found[*i]) < Says::Found) {
             if let Some(home) = homes.get(round) {
                 groups.entry(*home).or_default().push(i);
             }
@@ -78,7 +93,11 @@ async fn in_homes<'a, T: Copy + PartialEq>(
         let calls = groups.iter().map(|(home, group)| call(round, *home, group.clone()));
         let answers = all(calls).await.map_err(|error| if round == 0 { error } else { in_part(error) })?;
         for (group, answers) in groups.values().zip(answers) {
-            group.iter().zip(answers).for_each(|(i, answer)| found[*i] = answer);
+            for (i, answer) in group.iter().zip(answers) {
+                if says(found[*i]) < says(answer) {
+                    found[*i] = answer;
+                }
+            }
         }
     }
     Ok(found)

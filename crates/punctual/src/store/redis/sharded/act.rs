@@ -1,7 +1,7 @@
 //! `act`: acts on each target in the shard that has it.
 
 use super::{
-    in_homes,
+    Says, in_homes,
     read::{self, homes_of_key},
 };
 use crate::{
@@ -72,7 +72,8 @@ pub(crate) async fn act(store: &RedisStore, targets: &[Target], action: &Action)
         let part: Vec<Target> = group.into_iter().map(|n| targets[unanswered[n]].clone()).collect();
         Box::pin(async move { act::act(&live.shards[at], &part, action).await })
     };
-    let answers = in_homes(&homes_of_todo, None, Acted::NotFound, call).await?;
+    let says = |acted| if acted == Acted::NotFound { Says::Absent } else { Says::Found };
+    let answers = in_homes(&homes_of_todo, None, Acted::NotFound, says, call).await?;
     todo.into_iter().zip(answers).for_each(|(i, answer)| acted[i] = answer);
     Ok(acted)
 }

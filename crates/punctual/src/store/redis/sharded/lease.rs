@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{in_homes, in_part};
+use super::{Says, in_homes, in_part};
 use crate::{
     core::{
         error::{ErrorKind, Result},
@@ -290,7 +290,13 @@ pub(crate) async fn settle(
                 }
             })
         };
-        in_homes(&homes, first, Settled::LeaseLost, call).await?
+        let says = |settled| match settled {
+            Settled::LeaseLost => Says::Absent,
+            Settled::Away { sent: false } => Says::Unreached,
+            Settled::Away { sent: true } => Says::Unanswered,
+            Settled::Settled(..) => Says::Found,
+        };
+        in_homes(&homes, first, Settled::LeaseLost, says, call).await?
     };
     let reserved = reserved.into_inner().unwrap_or_else(PoisonError::into_inner);
     finish(store, settled, reserving, reserved).await
@@ -353,7 +359,12 @@ pub(crate) async fn extend(store: &RedisStore, beats: &[Heartbeat]) -> Result<Ve
             }
         })
     };
-    in_homes(&homes, None, LeaseStatus::Lost, call).await
+    let says = |status| match status {
+        LeaseStatus::Lost => Says::Absent,
+        LeaseStatus::Away => Says::Unreached,
+        LeaseStatus::Held | LeaseStatus::CancelRequested => Says::Found,
+    };
+    in_homes(&homes, None, LeaseStatus::Lost, says, call).await
 }
 
 /// Returns the shards where these jobs may be, the likeliest first for each.
