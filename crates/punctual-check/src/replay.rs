@@ -6,7 +6,7 @@
 //! happened or not.
 //!
 //! The model is given the time of an answer where the answer says it, and else the earliest that its span allows. What depends
-//! on such a time, the next instant after a retry, must lie within the span.
+//! on such a time, as the due time after a retry does, must lie within the span.
 
 mod place;
 mod steps;
@@ -46,10 +46,10 @@ pub(crate) fn replay(story: &Story<'_>, history: &History, is_shaken: bool) -> R
     // A job whose place another one took has other options from then on.
     let has_other_options =
         story.runs.windows(2).any(|two| two[0].row.max_attempts != two[1].row.max_attempts);
-    let is_known = search.visits < VISITS_MAX && !is_shaken && story.taken.is_empty();
-    let is_known = is_known && !has_other_options && !search.may_expire();
+    let is_searched = search.visits < VISITS_MAX && !search.is_unclear;
+    let is_told = !is_shaken && story.taken.is_empty() && !has_other_options && !search.may_expire();
     match search.deepest.take() {
-        Some(deepest) if is_known && !search.is_unclear => Replay::Differs(search.tell(&deepest)),
+        Some(deepest) if is_searched && is_told => Replay::Differs(search.tell(&deepest)),
         _ => Replay::Unclear,
     }
 }
@@ -71,7 +71,7 @@ struct Search<'a> {
     steps: Vec<Step<'a>>,
     visits: u32,
     deepest: Option<Deepest>,
-    /// Whether a place that it did not get beyond is unclear.
+    /// Whether a call without an answer may explain one of its dead ends.
     is_unclear: bool,
 }
 
@@ -123,7 +123,7 @@ impl Search<'_> {
         }
     }
 
-    /// Whether a call that told nobody what it did may explain why it goes no further: one since the last reservation that was told.
+    /// Whether a call that told nobody what it did may explain why it goes no further: one since the last reservation that was told, or the enqueue.
     fn is_blind(&self, path: &[usize], next: Option<usize>) -> bool {
         let is_told = |at: &&usize| matches!(self.steps[**at].what, What::Enqueue { .. } | What::Reserve(_));
         let from = path.iter().rev().find(is_told).map_or(0, |at| self.steps[*at].span.from);
@@ -146,7 +146,7 @@ impl Search<'_> {
         } else {
             self.history.wall_ms(span.to).saturating_add(ROUNDING_MS)
         };
-        after.take(self.story.id, self.story.runs.first(), what, (from, to))?;
+        after.apply(self.story.id, self.story.runs.first(), what, (from, to))?;
         Ok(after)
     }
 
@@ -155,6 +155,7 @@ impl Search<'_> {
         let now = place.now.max(self.history.dump_now);
         let job = place.model.get(Timestamp::saturating_from_ms(now), self.story.id);
         let Some(rest) = self.story.rest.first().map(|rest| &rest.what) else {
+            // One that has ended may be gone: no more are kept than was asked for.
             let is_gone = job.is_none_or(|job| job.state.is_ended());
             let is_known = self.history.dump_complete && !self.may_expire();
             return if is_gone || !is_known { Ok(()) } else { Err("it is gone at rest".to_owned()) };
@@ -174,7 +175,7 @@ impl Search<'_> {
 
     fn tell(&self, deepest: &Deepest) -> String {
         let told: Vec<String> = deepest.path.iter().map(|at| self.steps[*at].what.name()).collect();
-        let next = deepest.next.map(|next| self.steps[next].what.name()).unwrap_or_default();
+        let next = deepest.next.map_or("its state at rest".to_owned(), |next| self.steps[next].what.name());
         format!("the model agrees with {} and then not with {next}: {}", told.join(", "), deepest.why)
     }
 }

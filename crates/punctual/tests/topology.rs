@@ -385,13 +385,13 @@ async fn a_shard_that_is_away_holds_up_no_other() {
 }
 
 /// A job is in the shard that it was put into, while the present number of shards leads to another one. If that one is away, the
-/// lease is still found.
+/// lease is still found: at once by the store that reserved it, and by another one in the second shard that it asks.
 #[tokio::test]
 async fn a_shard_that_is_away_hides_no_lease_of_another() {
     let lossless =
         ["--appendonly", "yes", "--appendfsync", "always", "--cluster-require-full-coverage", "no"];
     let mut cluster = Cluster::start_with([0, 0, 0], &lossless);
-    let store = open(&cluster.url()).await;
+    let (store, other) = (open(&cluster.url()).await, open(&cluster.url()).await);
     let mut hand = Hand::new(&store, 1);
     // All of them are in shard 0. Of four shards, the ids name 1, which is empty.
     let jobs: Vec<NewJob> = hand.jobs(5);
@@ -409,14 +409,21 @@ async fn a_shard_that_is_away_hides_no_lease_of_another() {
     }
     cluster.servers[1].kill();
     let beats: Vec<Heartbeat> = leases.iter().map(|lease| (*lease).into()).collect();
-    assert_eq!(at_last(async || store.extend(&beats).await).await, [LeaseStatus::Held; 5]);
     let acks: Vec<_> = leases.iter().map(|&lease| Settlement { lease, verdict: Verdict::Ack }).collect();
-    let (settled, _) = at_last(async || store.settle(&acks, None).await).await;
+    for store in [&store, &other] {
+        assert_eq!(at_last(async || store.extend(&beats).await).await, [LeaseStatus::Held; 5]);
+    }
+    let (settled, _) = at_last(async || other.settle(&acks, None).await).await;
     assert_eq!(settled, [Settled::Settled(State::Done, None); 5]);
-    // Where a lease is not, the shard that is away may have it.
+    // To a store that has not reserved it, the shard that is away may have a lease that no other shard has.
+    let (settled, _) = other.settle(&acks, None).await.unwrap();
+    assert!(settled.iter().all(|settled| matches!(settled, Settled::Away { .. })), "{settled:?}");
+    assert_eq!(other.extend(&beats).await.unwrap(), [LeaseStatus::Away; 5]);
+    // The one that has reserved it knows better, until the lease is over.
+    assert_eq!(store.settle(&acks[..2], None).await.unwrap().0, [Settled::LeaseLost; 2]);
+    assert_eq!(store.extend(&beats[2..]).await.unwrap(), [LeaseStatus::Lost; 3]);
     let (settled, _) = store.settle(&acks, None).await.unwrap();
     assert!(settled.iter().all(|settled| matches!(settled, Settled::Away { .. })), "{settled:?}");
-    assert_eq!(store.extend(&beats).await.unwrap(), [LeaseStatus::Away; 5]);
 }
 
 /// Keys that moved away since the last call are found where they are now.

@@ -17,8 +17,9 @@ use crate::{
     history::{Act, Back, End, Run, Sure, Told},
 };
 
-/// How long before a call another one was made at the latest: as long as a store waits after a jump of its clock.
-const TICK_MS: u64 = JUMP_PAUSE.as_millis() as u64;
+/// Behind a gap in the calls of the job, a call to another queue comes first, this long before. It may see a jump of the clock, and
+/// the pause for that (S14) is over then.
+const JUMP_PAUSE_MS: u64 = JUMP_PAUSE.as_millis() as u64;
 
 /// The queue of the one job in the model.
 const QUEUE: &str = "q";
@@ -49,7 +50,7 @@ fn differs<T>(what: &str, seen: impl std::fmt::Debug, ours: impl std::fmt::Debug
 
 impl Place {
     /// Makes one call. `within`: between which instants it took effect, as far as the clocks tell.
-    pub(super) fn take(
+    pub(super) fn apply(
         &mut self,
         id: JobId,
         first: Option<&Run>,
@@ -87,10 +88,10 @@ impl Place {
     }
 
     /// Sets the clock, which never goes back. The store had other calls meanwhile, so it saw no jump (S14).
-    fn at(&mut self, ms: u64) -> Timestamp {
+    fn set_clock(&mut self, ms: u64) -> Timestamp {
         let ms = ms.max(self.now);
-        if !self.leases.is_empty() && TICK_MS < ms - self.now {
-            let now = Timestamp::saturating_from_ms(ms - TICK_MS);
+        if !self.leases.is_empty() && JUMP_PAUSE_MS < ms - self.now {
+            let now = Timestamp::saturating_from_ms(ms - JUMP_PAUSE_MS);
             let request = self.request(OTHER, 0, None, true);
             self.model.reserve(now, &request).expect("invariant: the request keeps all limits");
         }
@@ -121,7 +122,7 @@ impl Place {
         run_at: Option<u64>,
         within: (u64, u64),
     ) -> Result<(), String> {
-        let now = self.at(created_at.unwrap_or(within.0));
+        let now = self.set_clock(created_at.unwrap_or(within.0));
         let mut job = NewJob::new(id, "k", QUEUE, Payload::json("0"));
         job.options =
             JobOptions { max_attempts: first.map(|run| run.row.max_attempts), ..JobOptions::default() };
@@ -137,7 +138,7 @@ impl Place {
     }
 
     fn reserve(&mut self, id: JobId, run: &Run) -> Result<(), String> {
-        let now = self.at(run.now);
+        let now = self.set_clock(run.now);
         if now.as_ms() != run.now {
             return differs("its time", run.now, now);
         }
@@ -174,7 +175,7 @@ impl Place {
 
     /// A reservation of which only the number is known, and when its lease was over.
     fn reserve_unseen(&mut self, id: JobId, back: &Back) -> Result<(), String> {
-        let now = self.at((back.fence / 1_000).min(back.now));
+        let now = self.set_clock((back.fence / 1_000).min(back.now));
         let lasts = Duration::from_millis(back.now.saturating_sub(now.as_ms()).max(1_000));
         let from = match self.due {
             Some((from, _)) => Timestamp::saturating_from_ms(from).min(now),
@@ -183,7 +184,7 @@ impl Place {
         if self.due.is_some() {
             self.change(id, from, &Action::Reschedule(from.into()))?;
         }
-        // A pause behind its lease would depend on how long that was to last.
+        // How long it pauses after its lease expired would depend on how long that was to last.
         self.due = Some((from.as_ms(), u64::MAX));
         // A lease with company does not end its job (S9).
         let has_company = back.state != State::Dead;
@@ -201,7 +202,7 @@ impl Place {
         let lease = self.lease(back.fence)?;
         let run = self.model.get(Timestamp::saturating_from_ms(self.now), id).and_then(|job| job.running);
         let until = run.map_or(0, |run| run.until.as_ms());
-        let now = self.at(until.max(within.0.min(back.now)));
+        let now = self.set_clock(until.max(within.0.min(back.now)));
         if back.now < now.as_ms() {
             return differs("the end of the lease", back.now, now);
         }
@@ -219,7 +220,7 @@ impl Place {
     }
 
     fn settle(&mut self, end: &End, within: (u64, u64)) -> Result<(), String> {
-        let (lease, now) = (self.lease(end.fence)?, self.at(within.0));
+        let (lease, now) = (self.lease(end.fence)?, self.set_clock(within.0));
         let error = String::new;
         let (verdict, due) = match end.said {
             Said::Ack => (Verdict::Ack, None),
@@ -245,7 +246,7 @@ impl Place {
     }
 
     fn extend(&mut self, lease: Lease, company: bool, within: (u64, u64)) -> LeaseStatus {
-        let now = self.at(within.0);
+        let now = self.set_clock(within.0);
         let beat = [Heartbeat { company, ..lease.into() }];
         self.model.extend(now, &beat).expect("invariant: one heartbeat keeps all limits")[0]
     }
@@ -255,10 +256,11 @@ impl Place {
     }
 
     fn act(&mut self, id: JobId, act: &Act, within: (u64, u64)) -> Result<(), String> {
-        let now = self.at(within.0);
+        let now = self.set_clock(within.0);
         let (action, due) = match act.deed {
             Deed::Cancel => (Action::Cancel { reason: None }, None),
             Deed::Reschedule(due) => (Action::Reschedule(when(due)), Some(range(due, within))),
+            // When it is due from then on is not on record, nor what was edited.
             Deed::Move => (Action::RunNow, Some((0, u64::MAX))),
             Deed::Reprioritise | Deed::Edit(_) => (Action::EditPayload(Payload::json("0")), self.due),
             Deed::Retry => (Action::Retry, Some(within)),
@@ -268,7 +270,7 @@ impl Place {
         match (&acted[..], act.sure) {
             ([Acted::Done(..)], Sure::Done | Sure::Unknown) => self.due = due,
             ([Acted::Requested(..)], Sure::Requested | Sure::Unknown) => {}
-            // Not done at this point, which is as if it had never been made.
+            // An action without an answer that would do nothing here is no step.
             (ours, seen) => return differs("the action", seen, ours),
         }
         Ok(())
@@ -288,6 +290,7 @@ fn range(due: Due, (from, to): (u64, u64)) -> (u64, u64) {
     match due {
         Due::Now => (from, to),
         Due::In(ms) => (from.saturating_add(ms), to.saturating_add(ms)),
+        // A past time becomes now.
         Due::At(ms) => (ms, ms.max(to)),
     }
 }

@@ -170,7 +170,8 @@ pub enum LeaseStatus {
     Lost,
     /// The lease was extended, and the job's cancel is requested (S12).
     CancelRequested,
-    /// The job's part of the store is unavailable or did not answer. Ask again. Only in stores with several shards.
+    /// A part of the store that may have the job is unavailable or did not answer, and no other part has it. Ask again. Only in
+    /// stores with several shards.
     Away,
 }
 
@@ -275,10 +276,10 @@ pub enum Settled {
     /// This call changed nothing: the lease is not current (S8), or an earlier call with a lost answer settled it
     /// (S3).
     LeaseLost,
-    /// The job's part of the store is unavailable or did not answer. Settle it again. Only in stores with several
-    /// shards.
+    /// A part of the store that may have the job is unavailable or did not answer, and no other part has it. Settle it
+    /// again. Only in stores with several shards.
     Away {
-        /// Whether the settlement was sent, so that the lease may have ended.
+        /// Whether the settlement was sent to such a part, so that the lease may have ended.
         sent: bool,
     },
 }

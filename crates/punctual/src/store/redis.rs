@@ -53,6 +53,7 @@ use self::{
     sharded::{
         attempts::{Attempts, Tried},
         copies,
+        givers::Givers,
         layout::Layout,
         lease::Try,
         shard::Shard,
@@ -86,6 +87,7 @@ pub struct RedisStore {
     learning: tokio::sync::Mutex<()>,
     enqueues: Mutex<Attempts<Tried>>,
     reserves: Mutex<Attempts<Try>>,
+    givers: Mutex<Givers>,
     /// Decides which shard is asked first.
     turn: AtomicUsize,
     /// Decides which shard gets the next job.
@@ -176,6 +178,7 @@ impl RedisStore {
             learning: tokio::sync::Mutex::default(),
             enqueues: Mutex::default(),
             reserves: Mutex::default(),
+            givers: Mutex::default(),
             turn: AtomicUsize::default(),
             job_turn: AtomicUsize::default(),
             expected: AtomicUsize::new(usize::MAX),

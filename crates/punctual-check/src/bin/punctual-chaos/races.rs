@@ -1,16 +1,13 @@
 //! Cancels and reschedules, by processes of their own, aimed at the instant at which a job is due or at which its run ends, while
 //! workers reserve and settle and some of them are killed. Of each race one side wins, and the other is told (S12).
 //!
-//! A racer steers: whose action came first aims a little later the next time, who came too late a little earlier. So each side
-//! wins about half of the races, whatever the machine and the store.
+//! A racer steers: whose action came first aims a little later the next time, who came too late a little earlier, and by more and
+//! more if that does not help. So each side wins some of the races, whatever the machine and the store: a busy one runs jobs late.
 
 mod tally;
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -44,8 +41,12 @@ const AWAY: Duration = Duration::from_millis(1_500);
 const WORK: Duration = Duration::from_millis(20);
 /// The longest that a run waits for word that it is to end: more than two heartbeats.
 const OBEYS_WITHIN: Duration = Duration::from_millis(800);
-/// How much later or earlier the next one is aimed.
+/// How much later or earlier the next one is aimed, at first.
 const STEP_US: i64 = 200;
+/// After so many races in a row with the same winner, each step is twice the one before.
+const SAME_MAX: u32 = 4;
+/// How often a step doubles: up to 51.2 ms.
+const DOUBLINGS_MAX: u32 = 8;
 /// The earliest and the latest that is aimed at, from the instant that is raced for.
 const AIM_US: (i64, i64) = (-20_000, 500_000);
 /// Before it, a racer begins to aim.
@@ -157,21 +158,37 @@ pub(crate) async fn handle(job: &JobRecord, ctx: &Ctx) -> Ran {
     Ran::Done
 }
 
-/// How far from the instant that is raced for a racer aims, in microseconds.
+/// Where a racer aims.
 #[derive(Debug, Default)]
-struct Aim(AtomicI64);
+struct Aim(Mutex<Aimed>);
+
+#[derive(Debug, Default)]
+struct Aimed {
+    /// How far from the instant that is raced for, in microseconds.
+    us: i64,
+    /// Whether its action came first in the last race.
+    was_first: bool,
+    /// How many races in a row ended like that.
+    same: u32,
+}
 
 impl Aim {
+    fn lock(&self) -> MutexGuard<'_, Aimed> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn at(&self, instant: Instant) -> Instant {
-        let us = self.0.load(Ordering::Relaxed);
+        let us = self.lock().us;
         let by = Duration::from_micros(us.unsigned_abs());
         if us < 0 { instant - by } else { instant + by }
     }
 
     fn learn(&self, was_first: bool) {
-        let step = if was_first { STEP_US } else { -STEP_US };
-        let aimed = self.0.load(Ordering::Relaxed) + step;
-        self.0.store(aimed.clamp(AIM_US.0, AIM_US.1), Ordering::Relaxed);
+        let mut aimed = self.lock();
+        aimed.same = if aimed.was_first == was_first { aimed.same.saturating_add(1) } else { 1 };
+        aimed.was_first = was_first;
+        let step = STEP_US << aimed.same.saturating_sub(SAME_MAX).min(DOUBLINGS_MAX);
+        aimed.us = (aimed.us + if was_first { step } else { -step }).clamp(AIM_US.0, AIM_US.1);
     }
 }
 
@@ -201,8 +218,9 @@ pub(crate) async fn race(client: &Client, jobs: u32, begin_ms: u64, me: u32) -> 
             tokio::time::sleep_until(aim.at(instant)).await;
             let target = [Target::from(jobs::id(race.n))];
             let acted = client.store().act(&target, &action).await?;
+            // Before the end of a run is also before its start, which is late on a busy machine.
             let was_first = match acted.first() {
-                Some(Acted::Done(..)) => race.sort != Sort::End,
+                Some(Acted::Done(..)) => true,
                 Some(Acted::Requested(_)) => race.sort == Sort::End,
                 _ => false,
             };
@@ -213,7 +231,7 @@ pub(crate) async fn race(client: &Client, jobs: u32, begin_ms: u64, me: u32) -> 
     while let Some(acted) = acts.join_next().await {
         acted??;
     }
-    let aimed = |aim: &Aim| aim.0.load(Ordering::Relaxed) as f64 / 1e3;
+    let aimed = |aim: &Aim| aim.lock().us as f64 / 1e3;
     eprintln!(
         "racer {me} aims {:.1} ms behind the instant due, {:.1} behind the end",
         aimed(&starts),

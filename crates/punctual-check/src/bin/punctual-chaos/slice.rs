@@ -86,17 +86,29 @@ impl Drill<'_> {
         self.end_of(FEED)?;
         beside.end(&self.client).await?;
         let verdict = self.rest().await?;
-        let is_shaken = || self.place.servers.as_ref().is_some_and(Servers::have_replaced_by_themselves);
-        if verdict.verdict != Word::Valid && is_shaken() {
-            // A replica that they did not choose may have confirmed writes meanwhile.
+        let said = verdict.to_string();
+        let outcome = self.judge_slice(&beside, &receiver, verdict).await;
+        // A replica that they did not choose may have confirmed writes meanwhile.
+        let is_shaken = self.place.servers.as_ref().is_some_and(Servers::have_replaced_by_themselves);
+        let problem = match &outcome {
+            Ok(verdict) if verdict.verdict == Word::Valid => return outcome,
+            Ok(_) => String::new(),
+            Err(problem) => format!("{problem}\n"),
+        };
+        if is_shaken {
             return Err(format!(
-                "sentinels replaced a primary that was alive: nothing is shown about `replicated(1)`\n{verdict}"
+                "sentinels replaced a primary that was alive: nothing is shown about `replicated(1)`\n{problem}{said}"
             )
             .into());
         }
+        outcome
+    }
+
+    /// The verdict on everything that the slice did.
+    async fn judge_slice(&self, beside: &Beside, receiver: &Receiver, verdict: Verdict) -> Outcome<Verdict> {
         if verdict.verdict == Word::Valid {
             beside.judge(&self.client).await?;
-            self.judge_forwarded(&receiver).await?;
+            self.judge_forwarded(receiver).await?;
         }
         shows_something(verdict)
     }

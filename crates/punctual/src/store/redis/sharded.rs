@@ -9,6 +9,7 @@ pub(crate) mod act;
 pub(crate) mod attempts;
 pub(crate) mod copies;
 pub(crate) mod enqueue;
+pub(crate) mod givers;
 pub(crate) mod layout;
 pub(crate) mod lease;
 pub(crate) mod misplaced;
@@ -101,4 +102,73 @@ async fn in_homes<'a, T: Copy>(
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::core::error::Error;
+
+    /// Two answers that say as much differ by their second part.
+    type Answer = (Says, u8);
+
+    const ABSENT: Answer = (Says::Absent, 0);
+
+    /// Asks for one thing in homes that answer so, and returns what counts and how many were asked.
+    async fn asked(homes: &[Answer]) -> (Answer, usize) {
+        let calls = Mutex::new(0);
+        let found = in_homes(
+            &[(0..homes.len()).collect()],
+            None,
+            ABSENT,
+            |(says, _)| says,
+            |_, at, group| {
+                *calls.lock().unwrap() += 1;
+                Box::pin(async move { Ok(vec![homes[at]; group.len()]) })
+            },
+        );
+        let found = found.await.unwrap()[0];
+        (found, calls.into_inner().unwrap())
+    }
+
+    #[tokio::test]
+    async fn the_answer_that_says_most_counts() {
+        use Says::{Absent, Found, Unanswered, Unreached};
+        assert_eq!(asked(&[(Found, 1), (Found, 2)]).await, ((Found, 1), 1));
+        assert_eq!(asked(&[(Absent, 1), (Absent, 2)]).await, (ABSENT, 2));
+        assert_eq!(asked(&[(Unreached, 1), (Absent, 2), (Found, 3)]).await, ((Found, 3), 3));
+        assert_eq!(asked(&[(Unanswered, 1), (Found, 2), (Absent, 3)]).await, ((Found, 2), 2));
+        assert_eq!(asked(&[(Unreached, 1), (Absent, 2), (Unreached, 3)]).await, ((Unreached, 1), 3));
+        // It may have been done there, so it must not be forgotten that it was asked for.
+        assert_eq!(asked(&[(Unanswered, 1), (Unreached, 2), (Absent, 3)]).await, ((Unanswered, 1), 3));
+        assert_eq!(asked(&[(Absent, 1), (Unreached, 2), (Unanswered, 3)]).await, ((Unanswered, 3), 3));
+    }
+
+    #[tokio::test]
+    async fn an_error_behind_other_answers_is_one_of_a_part() {
+        let refused = |from: usize| async move {
+            let homes = [vec![0, 1], vec![0]];
+            let found = in_homes(
+                &homes,
+                None,
+                ABSENT,
+                |(says, _)| says,
+                |round, at, group| {
+                    Box::pin(async move {
+                        if round == from {
+                            return Err(Error::new(ErrorKind::StoreFull, "write"));
+                        }
+                        Ok(group
+                            .iter()
+                            .map(|i| if *i == 0 && at == 0 { ABSENT } else { (Says::Found, 1) })
+                            .collect())
+                    })
+                },
+            );
+            found.await.unwrap_err().kind()
+        };
+        assert_eq!((refused(0).await, refused(1).await), (ErrorKind::StoreFull, ErrorKind::UnknownOutcome));
+    }
 }

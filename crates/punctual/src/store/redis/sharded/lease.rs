@@ -10,11 +10,10 @@ use super::{Says, in_homes, in_part};
 use crate::{
     core::{
         error::{ErrorKind, Result},
-        id::JobId,
         job::JobRecord,
     },
     store::{
-        Batch, BoxFuture, Heartbeat, LeaseStatus, Reserve, Settled, Settlement, Take, check_extend,
+        Batch, BoxFuture, Heartbeat, Lease, LeaseStatus, Reserve, Settled, Settlement, Take, check_extend,
         check_settle,
         redis::{
             Live, RedisStore,
@@ -166,6 +165,7 @@ async fn rest(store: &RedisStore, attempt: &Try, request: &Reserve, first: Resul
         };
         match answer {
             Ok(batch) if !batch.jobs.is_empty() => {
+                lock(&store.givers).note(&attempt.live.layout, at, &batch.jobs);
                 store.expect_work(batch.more.then_some(at));
                 let others: Vec<_> =
                     (i + 1..shards.len()).map(|i| quiet[(attempt.first + i) % shards.len()]).collect();
@@ -236,7 +236,7 @@ pub(crate) async fn settle(
         store.catch_up().await;
     }
     let live = store.live_for(batch.iter().map(|settlement| settlement.lease.job)).await?;
-    let home = batch.first().map(|settlement| usize::from(live.layout.homes_of(settlement.lease.job)[0]));
+    let home = batch.first().map(|settlement| homes_of(store, &live, settlement.lease)[0]);
     let reserving = then.map(|request| (request, store.attempt_to_reserve(request, home)));
     if let [shard] = &live.shards[..]
         && reserving.as_ref().is_none_or(|(_, attempt)| attempt.live.shards.len() == 1)
@@ -244,7 +244,7 @@ pub(crate) async fn settle(
         let (settled, reserved) = settle_in(shard, batch, then).await?;
         return finish(store, settled, reserving, reserved.map(Ok)).await;
     }
-    let homes = homes_of(&live, batch.iter().map(|settlement| settlement.lease.job));
+    let homes: Vec<_> = batch.iter().map(|settlement| homes_of(store, &live, settlement.lease)).collect();
     let first = reserving.as_ref().map(|(_, attempt)| attempt.first);
     let reserved = Mutex::new(None);
     let settled = {
@@ -298,6 +298,8 @@ pub(crate) async fn settle(
         };
         in_homes(&homes, first, Settled::LeaseLost, says, call).await?
     };
+    let over = batch.iter().zip(&settled).filter(|(_, answer)| !matches!(answer, Settled::Away { .. }));
+    lock(&store.givers).forget(over.map(|(settlement, _)| settlement.lease));
     let reserved = reserved.into_inner().unwrap_or_else(PoisonError::into_inner);
     finish(store, settled, reserving, reserved).await
 }
@@ -344,7 +346,7 @@ pub(crate) async fn extend(store: &RedisStore, beats: &[Heartbeat]) -> Result<Ve
     if let [shard] = &live.shards[..] {
         return extend::extend(shard, beats).await;
     }
-    let homes = homes_of(&live, beats.iter().map(|beat| beat.lease.job));
+    let homes: Vec<_> = beats.iter().map(|beat| homes_of(store, &live, beat.lease)).collect();
     let live = &live;
     let call = |_, at: usize, group: Vec<usize>| -> BoxFuture<'_, _> {
         let part: Vec<Heartbeat> = group.into_iter().map(|i| beats[i].clone()).collect();
@@ -364,13 +366,18 @@ pub(crate) async fn extend(store: &RedisStore, beats: &[Heartbeat]) -> Result<Ve
         LeaseStatus::Away => Says::Unreached,
         LeaseStatus::Held | LeaseStatus::CancelRequested => Says::Found,
     };
-    in_homes(&homes, None, LeaseStatus::Lost, says, call).await
+    let statuses = in_homes(&homes, None, LeaseStatus::Lost, says, call).await?;
+    let over = beats.iter().zip(&statuses).filter(|(_, status)| **status == LeaseStatus::Lost);
+    lock(&store.givers).forget(over.map(|(beat, _)| beat.lease));
+    Ok(statuses)
 }
 
-/// Returns the shards where these jobs may be, the likeliest first for each.
-fn homes_of(live: &Live, jobs: impl Iterator<Item = JobId>) -> Vec<Vec<usize>> {
-    let homes = |id| live.layout.homes_of(id).into_iter().map(usize::from).collect();
-    jobs.map(homes).collect()
+/// Returns the shards where a lease may be, the likeliest first: the one that gave it, if that is known.
+fn homes_of(store: &RedisStore, live: &Live, lease: Lease) -> Vec<usize> {
+    match lock(&store.givers).of(lease).filter(|at| *at < live.shards.len()) {
+        Some(at) => vec![at],
+        None => live.layout.homes_of(lease.job).into_iter().map(usize::from).collect(),
+    }
 }
 
 /// Takes from one available shard after another, with one script or a few. Taken jobs exist only with the caller, so
