@@ -119,17 +119,13 @@ mod tests {
     /// Asks for one thing in homes that answer so, and returns what counts and how many were asked.
     async fn asked(homes: &[Answer]) -> (Answer, usize) {
         let calls = Mutex::new(0);
-        let found = in_homes(
-            &[(0..homes.len()).collect()],
-            None,
-            ABSENT,
-            |(says, _)| says,
-            |_, at, group| {
-                *calls.lock().unwrap() += 1;
-                Box::pin(async move { Ok(vec![homes[at]; group.len()]) })
-            },
-        );
-        let found = found.await.unwrap()[0];
+        let all = [(0..homes.len()).collect()];
+        let call = |_, at: usize, group: Vec<usize>| -> BoxFuture<'_, Result<Vec<Answer>>> {
+            *calls.lock().unwrap() += 1;
+            let answer = homes[at];
+            Box::pin(async move { Ok(vec![answer; group.len()]) })
+        };
+        let found = in_homes(&all, None, ABSENT, |(says, _)| says, call).await.unwrap()[0];
         (found, calls.into_inner().unwrap())
     }
 
@@ -148,26 +144,17 @@ mod tests {
 
     #[tokio::test]
     async fn an_error_behind_other_answers_is_one_of_a_part() {
-        let refused = |from: usize| async move {
-            let homes = [vec![0, 1], vec![0]];
-            let found = in_homes(
-                &homes,
-                None,
-                ABSENT,
-                |(says, _)| says,
-                |round, at, group| {
-                    Box::pin(async move {
-                        if round == from {
-                            return Err(Error::new(ErrorKind::StoreFull, "write"));
-                        }
-                        Ok(group
-                            .iter()
-                            .map(|i| if *i == 0 && at == 0 { ABSENT } else { (Says::Found, 1) })
-                            .collect())
-                    })
-                },
-            );
-            found.await.unwrap_err().kind()
+        let refused = async |from: usize| {
+            let call = |round, at, group: Vec<usize>| -> BoxFuture<'_, Result<Vec<Answer>>> {
+                Box::pin(async move {
+                    if round == from {
+                        return Err(Error::new(ErrorKind::StoreFull, "write"));
+                    }
+                    let says = |i| if i == 0 && at == 0 { ABSENT } else { (Says::Found, 1) };
+                    Ok(group.into_iter().map(says).collect())
+                })
+            };
+            in_homes(&[vec![0, 1], vec![0]], None, ABSENT, |(says, _)| says, call).await.unwrap_err().kind()
         };
         assert_eq!((refused(0).await, refused(1).await), (ErrorKind::StoreFull, ErrorKind::UnknownOutcome));
     }
