@@ -391,7 +391,8 @@ async fn a_shard_that_is_away_hides_no_lease_of_another() {
     let lossless =
         ["--appendonly", "yes", "--appendfsync", "always", "--cluster-require-full-coverage", "no"];
     let mut cluster = Cluster::start_with([0, 0, 0], &lossless);
-    let (store, other) = (open(&cluster.url()).await, open(&cluster.url()).await);
+    let url = cluster.url();
+    let (store, other) = (open(&url).await, open(&url).await);
     let mut hand = Hand::new(&store, 1);
     // All of them are in shard 0. Of four shards, the ids name 1, which is empty.
     let jobs: Vec<NewJob> = hand.jobs(5);
