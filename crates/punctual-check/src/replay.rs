@@ -123,7 +123,8 @@ impl Search<'_> {
         }
     }
 
-    /// Whether a call that told nobody what it did may explain why it goes no further: one since the last reservation that was told, or the enqueue.
+    /// Whether a call that told nobody what it did may explain why the search goes no further: one since the last reservation
+    /// that was told, or since the enqueue.
     fn is_blind(&self, path: &[usize], next: Option<usize>) -> bool {
         let is_told = |at: &&usize| matches!(self.steps[**at].what, What::Enqueue { .. } | What::Reserve(_));
         let from = path.iter().rev().find(is_told).map_or(0, |at| self.steps[*at].span.from);

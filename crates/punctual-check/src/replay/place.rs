@@ -17,8 +17,8 @@ use crate::{
     history::{Act, Back, End, Run, Sure, Told},
 };
 
-/// Behind a gap in the calls of the job, a call to another queue comes first, this long before. It may see a jump of the clock, and
-/// the pause for that (S14) is over then.
+/// When a call follows a longer gap than this, another one is made so long before it, to a queue without jobs. The model may take
+/// the gap for a jump of the clock; its pause for that (S14) is then over when the call comes.
 const JUMP_PAUSE_MS: u64 = JUMP_PAUSE.as_millis() as u64;
 
 /// The queue of the one job in the model.
