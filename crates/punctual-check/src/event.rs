@@ -43,6 +43,9 @@ pub enum What {
         pid: u32,
         /// Jobs it may run at once.
         slots: u64,
+        /// Publications it may hand out beside them.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        publications: u64,
     },
     /// A call is about to be made.
     Invoke(Op),

@@ -134,6 +134,8 @@ pub(crate) struct Proc {
     pub(crate) name: String,
     /// Jobs it may run at once.
     pub(crate) slots: u64,
+    /// Publications it may hand out beside them.
+    pub(crate) publications: u64,
     /// From its first line to its last, or to its death.
     pub(crate) span: Span,
     /// When it was asked to end. From then on, it has no slot free.
@@ -141,6 +143,13 @@ pub(crate) struct Proc {
     pub(crate) killed: bool,
     /// Whether its death cut something short: a call that it was not answered, or a run.
     pub(crate) was_busy: bool,
+}
+
+impl Proc {
+    /// Returns how many leases it may have at once.
+    fn leases(&self) -> u64 {
+        self.slots.saturating_add(self.publications)
+    }
 }
 
 /// Harm that the nemesis did.
@@ -321,14 +330,14 @@ impl History {
         let at_work = |span: Span| -> u64 {
             // Who was not killed may still have leases after its last line.
             let is = |proc: &&Proc| proc.span.from <= span.to && (!proc.killed || span.from <= proc.span.to);
-            self.procs.iter().filter(is).map(|proc| proc.slots).sum()
+            self.procs.iter().filter(is).map(Proc::leases).sum()
         };
         let place = |name: &String| (0..).zip(&self.procs).find(|(_, proc)| proc.name == *name);
         let kills = (0..).zip(&self.procs).filter(|(_, proc)| proc.killed);
         let mut harms: Vec<Harm> = kills
             .map(|(at, proc)| Harm {
                 span: Span { from: proc.span.to, to: proc.span.to },
-                leases: proc.slots,
+                leases: proc.leases(),
                 proc: Some(at),
             })
             .collect();
@@ -350,19 +359,19 @@ impl History {
             harms.push(if *with_lock {
                 Harm { span: *span, leases: at_work(*span), proc: None }
             } else {
-                Harm { span: *span, leases: proc.slots, proc: Some(at) }
+                Harm { span: *span, leases: proc.leases(), proc: Some(at) }
             });
         }
         self.harmed = harmed.iter().map(|(_, times, _)| times).sum();
         for (span, times, met) in harmed {
-            let (slots, proc) = match met {
+            let (leases, proc) = match met {
                 Some(name) => match place(name) {
-                    Some((at, proc)) => (proc.slots, Some(at)),
+                    Some((at, proc)) => (proc.leases(), Some(at)),
                     None => (at_work(*span), None),
                 },
                 None => (at_work(*span), None),
             };
-            harms.push(Harm { span: *span, leases: slots.saturating_mul(*times), proc });
+            harms.push(Harm { span: *span, leases: leases.saturating_mul(*times), proc });
         }
         for &m in clock_steps {
             let span = Span { from: m, to: m };

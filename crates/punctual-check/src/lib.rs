@@ -41,7 +41,7 @@
 //! | D2 | a job runs that nobody enqueued, or with a payload that nobody handed over, or without a reservation |
 //! | D3 | a job whose every enqueue was refused is there; an id is inserted twice |
 //! | D4 | a job runs after its end, or rests in another state than it ended in |
-//! | D5 | a run after the first follows neither a verdict that asks for it nor a lost lease; or more do, or more leases lapse, than the harm done explains: for a killed process its slots, for other harm the slots of all, without harm none |
+//! | D5 | a run after the first follows neither a verdict that asks for it nor a lost lease; or more do, or more leases lapse, than the harm done explains: for a killed process its slots and the publications that it may hand out, for other harm the slots of all, without harm none |
 //! | D6 | two leases of a job stand at once, or one ends twice, or a process goes on with one that it was told is gone |
 //! | D7 | a job runs after three expired leases in a row, or dies of fewer |
 //! | D7b | attempts, expired leases or the next instant are counted wrong |

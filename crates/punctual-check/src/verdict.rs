@@ -112,8 +112,8 @@ pub struct Duplicated {
     pub explained: u64,
     /// Nothing explains them.
     pub unexplained: u64,
-    /// Most duplicates that the harm done explains: for each process that was killed its slots, for each kill of the
-    /// store's server, or other harm, the slots of all.
+    /// Most duplicates that the harm done explains: for each process that was killed its slots for jobs and for
+    /// publications, for each kill of the store's server, or other harm, the slots of all.
     pub budget: u64,
 }
 

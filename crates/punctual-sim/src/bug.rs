@@ -89,6 +89,8 @@ bugs! {
     TimeoutIgnored = "timeout-ignored",
     /// A reschedule is answered, and changes nothing.
     RescheduleForgotten = "reschedule-forgotten",
+    /// A subscription is answered, and the queue gets no jobs.
+    SubscriptionForgotten = "subscription-forgotten",
 }
 
 /// What stands for no end, of attempts.

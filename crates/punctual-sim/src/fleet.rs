@@ -11,10 +11,14 @@ use std::{
 
 use fastrand::Rng;
 use punctual::{
-    Backoff, JobId, JobOptions, NewJob, OnConflict, Payload, Priority, Timestamp, Unique, When,
-    job::{Concurrency, IdMaker},
+    Backoff, Client, JobId, JobOptions, JobRecord, NewJob, OnConflict, Payload, Priority, State, Timestamp,
+    Unique, When,
+    job::{Concurrency, Filter, IdMaker},
+    limits::POISON_LIMIT,
     simulation::Simulation,
-    store::{Action, GroupLimits, QueueOp, QueueSettings, Store, Target, clock::Clock, memory::MemoryStore},
+    store::{
+        Action, GroupLimits, List, QueueOp, QueueSettings, Store, Target, clock::Clock, memory::MemoryStore,
+    },
 };
 use punctual_check::{History, Options, RecordingStore, TAG_DONE_OR_CRASHES, Verdict, event::What, judge};
 use tokio::{
@@ -27,7 +31,8 @@ use crate::{
     bug::Bug,
     log::{Entry, Log, START_MS, hash},
     plan::{
-        ActPlan, Behaviour, ConflictPlan, DeedPlan, GRACE_MS_MAX, JobPlan, LEASE_MS_MAX, Plan, ScopePlan,
+        ActPlan, Behaviour, ConflictPlan, DeedPlan, GRACE_MS_MAX, JobPlan, LEASE_MS_MAX, Plan,
+        PublicationPlan, ScopePlan,
     },
     process::{Life, Process, Running, recorder},
 };
@@ -35,6 +40,9 @@ use crate::{
 /// The queue of all jobs, and their kind.
 pub(crate) const QUEUE: &str = "work";
 const KIND: &str = "job";
+/// Publications reach this queue, and the one of all jobs. Workers serve it if there are any.
+pub(crate) const SECOND_QUEUE: &str = "copies";
+const TOPIC: &str = "news";
 /// After the longest lease, how much later a due job may start, or a lapsed lease be reclaimed (D8).
 const START_WITHIN: Duration = Duration::from_millis(LEASE_MS_MAX + 2_000);
 /// How long a run may continue after its cancel was requested: the longest interval between two heartbeats, the longest grace
@@ -157,9 +165,11 @@ async fn drive(plan: Plan, bug: Option<Bug>) -> Run {
     });
     let mut fleet = Fleet::begin(&scene, poison);
     fleet.limit_groups().await;
+    fleet.subscribe().await;
     let mut clients = clients(&scene);
     fleet.chaos(begin).await;
     let mut troubles = fleet.heal(&mut clients).await;
+    troubles.extend(fleet.published().await);
     troubles.extend(fleet.end().await);
     fleet.dump().await;
     drop(fleet);
@@ -202,7 +212,7 @@ struct Place {
 
 impl Fleet {
     fn begin(scene: &Arc<Scene>, poison: UnboundedReceiver<String>) -> Self {
-        let nemesis = Arc::new(recorder(scene, "nemesis".to_owned(), 0, Life::default()));
+        let nemesis = Arc::new(recorder(scene, "nemesis".to_owned(), (0, 0), Life::default()));
         let mut fleet =
             Self { scene: Arc::clone(scene), nemesis, poison, places: Vec::new(), stopping: Vec::new() };
         fleet.places.extend(scene.plan.workers.iter().map(|_| Place {
@@ -223,6 +233,24 @@ impl Fleet {
             let settings = QueueSettings { group, ..QueueSettings::default() };
             let set = self.scene.memory.queue(QUEUE, &QueueOp::Set(Box::new(settings))).await;
             set.expect("the settings are valid");
+        }
+    }
+
+    /// Subscribes both queues to the topic, if it has publications.
+    async fn subscribe(&self) {
+        if self.scene.plan.publications.is_empty() {
+            return;
+        }
+        if let Some(room) = self.scene.plan.room {
+            let settings = QueueSettings { max_jobs: Some(room), ..QueueSettings::default() };
+            let set = self.scene.memory.queue(SECOND_QUEUE, &QueueOp::Set(Box::new(settings))).await;
+            set.expect("the settings are valid");
+        }
+        let topic = Client::new(Arc::new(self.scene.memory.clone())).topic(TOPIC);
+        let queues = [QUEUE, SECOND_QUEUE];
+        let subscribed = if self.scene.bug == Some(Bug::SubscriptionForgotten) { 1 } else { queues.len() };
+        for queue in &queues[..subscribed] {
+            topic.subscribe(queue).await.expect("nobody else changes the topic");
         }
     }
 
@@ -337,6 +365,46 @@ impl Fleet {
         troubles
     }
 
+    /// Returns which publications did not become one job in each queue.
+    async fn published(&self) -> Vec<(&'static str, String)> {
+        let all = self.all_jobs().await;
+        let mut troubles = Vec::new();
+        for publication in &self.scene.plan.publications {
+            let Some(id) = self.scene.id(publication.n) else { continue };
+            let name = id.to_string();
+            let is_copy = |job: &&JobRecord| job.headers.get("publication") == Some(&name);
+            let copies = [QUEUE, SECOND_QUEUE]
+                .map(|queue| all.iter().filter(is_copy).filter(|job| job.queue == queue).count());
+            // The judge knows whether it must be there.
+            let (is_right, state) = match all.iter().find(|job| job.id == id) {
+                None => (copies == [0, 0], None),
+                Some(job) => {
+                    // Its workers may have died again and again.
+                    let is_excused = job.state == State::Dead && POISON_LIMIT <= job.expired_leases;
+                    let is_done = job.state == State::Done && copies == [1, 1];
+                    (is_done || is_excused && copies.iter().all(|n| *n <= 1), Some(job.state))
+                }
+            };
+            if !is_right {
+                troubles.push(("topic", format!("j{} is {state:?}, and has {copies:?} jobs", publication.n)));
+            }
+        }
+        troubles
+    }
+
+    async fn all_jobs(&self) -> Vec<JobRecord> {
+        let mut list = List { filter: Filter::all(), after: None, limit: 1_000 };
+        let mut jobs = Vec::new();
+        loop {
+            let page = self.scene.memory.list(&list).await.expect("the store in memory can be read");
+            jobs.extend(page.jobs);
+            match page.next {
+                Some(next) => list.after = Some(next),
+                None => return jobs,
+            }
+        }
+    }
+
     /// Asks all workers to end. Returns what went wrong.
     async fn end(&mut self) -> Vec<(&'static str, String)> {
         let mut troubles = Vec::new();
@@ -367,6 +435,7 @@ fn clients(scene: &Arc<Scene>) -> Vec<JoinHandle<()>> {
 /// What a client does next.
 enum Deed<'a> {
     Enqueue(&'a JobPlan),
+    Publish(&'a PublicationPlan),
     Act(&'a ActPlan),
 }
 
@@ -378,7 +447,9 @@ async fn client_of(scene: Arc<Scene>, number: usize) {
         scene.plan.jobs.iter().filter(|job| job.client == number).map(|job| (job.at_ms, Deed::Enqueue(job)));
     let acts =
         scene.plan.acts.iter().filter(|act| act.client == number).map(|act| (act.at_ms, Deed::Act(act)));
-    let mut deeds: Vec<(u64, Deed<'_>)> = jobs.chain(acts).collect();
+    let publications = scene.plan.publications.iter().filter(|publication| publication.client == number);
+    let publications = publications.map(|publication| (publication.at_ms, Deed::Publish(publication)));
+    let mut deeds: Vec<(u64, Deed<'_>)> = jobs.chain(acts).chain(publications).collect();
     deeds.sort_by_key(|(at_ms, _)| *at_ms);
     let mut calls: Vec<JoinHandle<()>> = Vec::new();
     for (at_ms, deed) in deeds {
@@ -393,6 +464,20 @@ async fn client_of(scene: Arc<Scene>, number: usize) {
                 calls.push(spawn_local(async move {
                     let call = client.push(vec![new]);
                     // What it answers is in the history.
+                    match leaves {
+                        Some(leaves) => drop(timeout(leaves, call).await),
+                        None => drop(call.await),
+                    }
+                }));
+            }
+            Deed::Publish(publication) => {
+                let now_ms = (START_MS + at_ms).saturating_add_signed(skew);
+                let id = ids.make(now_ms, 0, fastrand::u64(..));
+                scene.put_id(publication.n, id);
+                let (new, leaves) = (copy(publication, id), publication.leaves_ms.map(Duration::from_millis));
+                calls.push(spawn_local(async move {
+                    let topic = client.topic(TOPIC);
+                    let call = topic.push(vec![new]);
                     match leaves {
                         Some(leaves) => drop(timeout(leaves, call).await),
                         None => drop(call.await),
@@ -457,6 +542,16 @@ fn new_job(plan: &Plan, job: &JobPlan, id: JobId) -> NewJob {
     if must_be_done(plan, job) {
         new.tags.push(TAG_DONE_OR_CRASHES.to_owned());
     }
+    new
+}
+
+/// What is published.
+fn copy(publication: &PublicationPlan, id: JobId) -> NewJob {
+    let mut new = NewJob::new(id, KIND, QUEUE, Payload::json(publication.n.to_string()));
+    if 0 < publication.delay_ms {
+        new.run_at = When::In(Duration::from_millis(publication.delay_ms));
+    }
+    new.options.max_attempts = Some(publication.max_attempts);
     new
 }
 

@@ -7,6 +7,13 @@ use serde::Serialize;
 const WORKERS_MAX: usize = 4;
 const CLIENTS_MAX: usize = 3;
 const JOBS_MAX: u32 = 60;
+/// Most publications of a drawn plan.
+const PUBLICATIONS_MAX: u32 = 12;
+/// The number of the first publication. Those of jobs are lower.
+const PUBLICATIONS_FROM: u32 = 1_000;
+/// Sets the draw of publications apart. No seed of `seeds.txt` that is older than publications has any: what it found needs the
+/// calls of that time.
+const PUBLICATIONS_SALT: u64 = 0x746f_7069_6309;
 /// Bounds of the first phase, in milliseconds.
 const CHAOS_MS: std::ops::RangeInclusive<u64> = 3_000..=40_000;
 /// The longest lease of a drawn plan, in milliseconds.
@@ -35,6 +42,10 @@ pub struct Plan {
     pub faults: Faults,
     /// How many jobs of one group may run at once.
     pub group_limit: Option<u32>,
+    /// Publications to a topic of two queues, by time.
+    pub publications: Vec<PublicationPlan>,
+    /// How many jobs the second of these queues holds at most.
+    pub room: Option<u64>,
 }
 
 /// A worker process.
@@ -120,6 +131,23 @@ pub enum Behaviour {
     Poison,
 }
 
+/// A publication. Its jobs end at once when they run.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PublicationPlan {
+    /// Its name in stories, and its payload.
+    pub n: u32,
+    /// When it is published, in milliseconds from the beginning.
+    pub at_ms: u64,
+    /// Which client publishes it.
+    pub client: usize,
+    /// How much later it is due.
+    pub delay_ms: u64,
+    /// How many attempts its jobs have.
+    pub max_attempts: u32,
+    /// After how long the caller gives up waiting for the answer, and drops the future.
+    pub leaves_ms: Option<u64>,
+}
+
 /// What an operator does to a job.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct ActPlan {
@@ -198,12 +226,18 @@ impl Plan {
             deaf: [0, 0, 50, 500][random.usize(0..4)],
         };
         let group_limit = (taste.groups && random.bool()).then(|| random.u32(1..=2));
-        Self { seed, chaos_ms, workers, clients, jobs, acts, ends, faults, group_limit }
+        let (publications, room) = publications(seed, chaos_ms, clients.len());
+        Self { seed, chaos_ms, workers, clients, jobs, acts, ends, faults, group_limit, publications, room }
     }
 
     /// Returns the job with this name.
     pub(crate) fn job(&self, n: u32) -> Option<&JobPlan> {
         self.jobs.iter().find(|job| job.n == n)
+    }
+
+    /// Returns the publication with this name.
+    pub(crate) fn publication(&self, n: u32) -> Option<&PublicationPlan> {
+        self.publications.iter().find(|publication| publication.n == n)
     }
 
     /// Whether jobs can be due and wait although slots are free.
@@ -306,6 +340,26 @@ fn job(n: u32, chaos_ms: u64, clients: usize, taste: Taste, random: &mut Rng) ->
         expires_ms: (random.u8(0..12) == 0).then(|| random.u64(1..=10_000)),
         leaves_ms: (random.u8(0..10) == 0).then(|| random.u64(0..=50)),
     }
+}
+
+/// Draws publications, and the room of the second queue. One seed in five has any.
+fn publications(seed: u64, chaos_ms: u64, clients: usize) -> (Vec<PublicationPlan>, Option<u64>) {
+    let mut random = Rng::with_seed(seed ^ PUBLICATIONS_SALT);
+    if random.u8(0..5) != 0 {
+        return (Vec::new(), None);
+    }
+    let mut publications: Vec<PublicationPlan> = (0..random.u32(1..=PUBLICATIONS_MAX))
+        .map(|n| PublicationPlan {
+            n: PUBLICATIONS_FROM + n,
+            at_ms: random.u64(0..chaos_ms),
+            client: random.usize(0..clients),
+            delay_ms: if random.bool() { random.u64(1..=chaos_ms) } else { 0 },
+            max_attempts: if random.bool() { 1 } else { 20 },
+            leaves_ms: (random.u8(0..10) == 0).then(|| random.u64(0..=50)),
+        })
+        .collect();
+    publications.sort_by_key(|publication| (publication.at_ms, publication.n));
+    (publications, random.bool().then(|| random.u64(1..=2)))
 }
 
 fn act(jobs: &[JobPlan], chaos_ms: u64, clients: usize, random: &mut Rng) -> ActPlan {

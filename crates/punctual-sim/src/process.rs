@@ -12,10 +12,13 @@ use punctual_check::{Recorder, RecordingStore};
 use tokio::task::{JoinHandle, spawn_local};
 
 use crate::{
-    fleet::{QUEUE, Scene},
+    fleet::{QUEUE, SECOND_QUEUE, Scene},
     handler::{Hand, handle},
     network::Network,
 };
+
+/// How many publications a worker hands out at once, beside its jobs.
+const PUBLICATION_SLOTS: u64 = 16;
 
 /// Whether a process is alive. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -47,7 +50,9 @@ impl Process {
     /// Begins a process that runs up to `slots` jobs at once.
     pub(crate) fn begin(scene: &Arc<Scene>, name: String, slots: u64) -> Self {
         let life = Life::default();
-        let recorder = Arc::new(recorder(scene, name.clone(), slots, life.clone()));
+        let has_topic = 0 < slots && !scene.plan.publications.is_empty();
+        let publications = if has_topic { PUBLICATION_SLOTS } else { 0 };
+        let recorder = Arc::new(recorder(scene, name.clone(), (slots, publications), life.clone()));
         let salt = name.bytes().fold(7, |sum: u64, byte| sum.wrapping_mul(0x0100_0193) ^ u64::from(byte));
         let network: Arc<dyn Store> = Arc::new(Network::new(scene, &life, &name, salt));
         let client = Client::new(Arc::new(RecordingStore::new(network, Arc::clone(&recorder))));
@@ -56,9 +61,14 @@ impl Process {
 }
 
 /// Makes a recorder whose events are in the log of the run, until its process is dead.
-pub(crate) fn recorder(scene: &Arc<Scene>, name: String, slots: u64, life: Life) -> Recorder {
+pub(crate) fn recorder(
+    scene: &Arc<Scene>,
+    name: String,
+    (slots, publications): (u64, u64),
+    life: Life,
+) -> Recorder {
     let (number, scene) = (scene.log.process(), Arc::clone(scene));
-    Recorder::simulated(name, slots, move |n, what| {
+    Recorder::simulated(name, slots, publications, move |n, what| {
         if !life.is_over() {
             scene.log.add(number, n, what);
         }
@@ -77,19 +87,19 @@ impl Running {
     /// Starts a worker of the plan for the `time`-th time.
     pub(crate) fn start(scene: &Arc<Scene>, worker: usize, time: u32) -> Self {
         let plan = scene.plan.workers[worker];
+        let has_topic = !scene.plan.publications.is_empty();
         let process = Process::begin(scene, format!("w{worker}.{time}"), plan.slots as u64);
         let Process { name, life, recorder, client } = process;
         let hand = Hand { scene: Arc::clone(scene), life: life.clone(), recorder, process: name.clone() };
         let shutdown = Shutdown::default();
-        let worker = Worker::new(&client)
-            .state(hand)
-            .name(&name)
-            .queue(QUEUE)
+        let worker = Worker::new(&client).state(hand).name(&name).queue(QUEUE);
+        let worker = if has_topic { worker.queue(SECOND_QUEUE) } else { worker };
+        let worker = worker
             .slots(plan.slots)
             .lease(Duration::from_millis(plan.lease_ms))
             .cancel_grace(Duration::from_millis(plan.cancel_grace_ms))
             .shutdown_grace(Duration::from_millis(plan.shutdown_grace_ms))
-            .serve_topics(false)
+            .serve_topics(has_topic)
             .handle_raw(handle);
         let task = spawn_local(worker.run_until(shutdown.clone()));
         Self { name, life, shutdown, task }

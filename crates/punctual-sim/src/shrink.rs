@@ -26,6 +26,7 @@ impl Shrinking<'_> {
         let mut smaller = self.fewer(|plan| &mut plan.jobs);
         smaller |= self.fewer(|plan| &mut plan.acts);
         smaller |= self.fewer(|plan| &mut plan.ends);
+        smaller |= self.fewer(|plan| &mut plan.publications);
         smaller |= self.fewer_workers();
         smaller |= self.simpler();
         for at in 0..self.plan.jobs.len() {
@@ -92,6 +93,7 @@ impl Shrinking<'_> {
         let mut smaller = self.change(|plan| {
             plan.jobs.iter_mut().for_each(|job| job.client = 0);
             plan.acts.iter_mut().for_each(|act| act.client = 0);
+            plan.publications.iter_mut().for_each(|publication| publication.client = 0);
             plan.clients = vec![0];
             !is_simple
         });
@@ -101,13 +103,16 @@ impl Shrinking<'_> {
         smaller |= self.change(|plan| std::mem::take(&mut plan.faults.latency_ms) != 0);
         smaller |= self.change(|plan| std::mem::take(&mut plan.faults.deaf) != 0);
         smaller |= self.change(|plan| plan.group_limit.take().is_some());
+        smaller |= self.change(|plan| plan.room.take().is_some());
         for worker in 0..self.plan.workers.len() {
             smaller |= self.change(|plan| std::mem::replace(&mut plan.workers[worker].slots, 1) != 1);
         }
         let last = |plan: &Plan| {
             let ends = plan.ends.iter().map(|end| end.at_ms);
             let acts = plan.acts.iter().map(|act| act.at_ms);
-            plan.jobs.iter().map(|job| job.at_ms).chain(ends).chain(acts).max().unwrap_or(0) + 1
+            let publications = plan.publications.iter().map(|publication| publication.at_ms);
+            let jobs = plan.jobs.iter().map(|job| job.at_ms);
+            jobs.chain(ends).chain(acts).chain(publications).max().unwrap_or(0) + 1
         };
         smaller |= self.change(|plan| {
             let least = last(plan);

@@ -24,7 +24,8 @@ pub fn tell(plan: &Plan, run: &Run) -> String {
 }
 
 fn tell_plan(plan: &Plan, story: &mut String) -> std::fmt::Result {
-    let Plan { seed, chaos_ms, workers, clients, jobs, acts, ends, faults, group_limit } = plan;
+    let Plan { seed, chaos_ms, workers, clients, jobs, acts, ends, faults, group_limit, publications, room } =
+        plan;
     writeln!(story, "seed {seed}: {chaos_ms} ms of harm, clocks of clients {clients:?} ms off")?;
     for (n, worker) in workers.iter().enumerate() {
         writeln!(story, "  w{n}: {worker:?}")?;
@@ -60,6 +61,12 @@ fn tell_plan(plan: &Plan, story: &mut String) -> std::fmt::Result {
     writeln!(story, "  {faults:?}")?;
     if let Some(limit) = group_limit {
         writeln!(story, "  at most {limit} of a group at once")?;
+    }
+    for publication in publications {
+        writeln!(story, "  j{}: published, {publication:?}", publication.n)?;
+    }
+    if let Some(room) = room {
+        writeln!(story, "  at most {room} jobs in the second queue of the topic")?;
     }
     Ok(())
 }

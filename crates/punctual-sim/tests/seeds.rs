@@ -28,6 +28,7 @@ fn planted_bugs_are_found_by_their_rules() {
         (Bug::ExpiryIgnored, "T3"),
         (Bug::SnoozeAtOnce, "T1"),
         (Bug::RescheduleForgotten, "C2"),
+        (Bug::SubscriptionForgotten, "topic"),
     ] {
         let (_, found) =
             until_found(Some(bug), 0, 50, 2).unwrap_or_else(|| panic!("{} is not found", bug.name()));

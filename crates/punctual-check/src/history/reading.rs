@@ -122,9 +122,9 @@ impl Reading {
             *span = Span { from: m.min(span.from), to: m.max(span.to) };
         }
         match what {
-            What::Open { proc, slots: of, .. } => {
-                if let Some(Proc { name, slots, .. }) = self.history.procs.last_mut() {
-                    (*name, *slots) = (proc, of);
+            What::Open { proc, slots, publications, .. } => {
+                if let Some(of) = self.history.procs.last_mut() {
+                    (of.name, of.slots, of.publications) = (proc, slots, publications);
                 }
             }
             What::Invoke(op) => {

@@ -124,9 +124,13 @@ fn a_lease_that_is_reclaimed_ends_cancelled_only_if_somebody_asked_for_it() {
     }
 }
 
-/// A worker with two slots loses so many leases at once, to another one, and so many runs begin again.
+/// A worker with so many slots loses so many leases at once, to another one, and so many runs begin again.
 fn lost_leases(n: u64, begun: u64, slots: u64, harm: impl Fn(&mut File)) -> Verdict {
-    let (mut file, mut loser) = (File::new("all", 0), File::at("loser", slots, 0.5));
+    lost_leases_of(File::at("loser", slots, 0.5), n, begun, harm)
+}
+
+fn lost_leases_of(mut loser: File, n: u64, begun: u64, harm: impl Fn(&mut File)) -> Verdict {
+    let mut file = File::new("all", 0);
     for job in 1..=n {
         file.enqueue(1.0, job);
     }
@@ -162,6 +166,19 @@ fn a_kill_costs_as_many_leases_as_the_killed_had_slots() {
     let told = lost_leases(3, 3, 2, killed);
     assert_eq!((told.verdict, told.count("D5")), (Word::Invalid, 2), "{told}");
     breaks(&lost_leases(3, 2, 2, killed), "D5", true);
+}
+
+#[test]
+fn who_hands_out_publications_has_leases_beside_its_slots() {
+    let loser = || File::that_publishes("loser", 1, 2, 0.5);
+    let killed = |file: &mut File| file.kill(4.0, "loser");
+    breaks(&lost_leases_of(loser(), 3, 3, killed), "D5", false);
+    breaks(&lost_leases_of(loser(), 4, 3, killed), "D5", true);
+    let met = |file: &mut File| {
+        file.note(2.0, What::Harmed { since: SECOND, times: 1, proc: Some("loser".to_owned()) });
+    };
+    breaks(&lost_leases_of(loser(), 3, 0, met), "D5", false);
+    breaks(&lost_leases_of(loser(), 4, 0, met), "D5", true);
 }
 
 #[test]

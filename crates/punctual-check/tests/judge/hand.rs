@@ -33,8 +33,13 @@ impl File {
 
     /// The same, from this instant on.
     pub(crate) fn at(proc: &str, slots: u64, s: f64) -> Self {
+        Self::that_publishes(proc, slots, 0, s)
+    }
+
+    /// The same, with so many slots for publications beside them.
+    pub(crate) fn that_publishes(proc: &str, slots: u64, publications: u64, s: f64) -> Self {
         let mut file = Self(Vec::new());
-        file.note(s, What::Open { proc: proc.to_owned(), pid: 1, slots });
+        file.note(s, What::Open { proc: proc.to_owned(), pid: 1, slots, publications });
         file
     }
 

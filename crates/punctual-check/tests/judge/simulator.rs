@@ -269,7 +269,7 @@ impl Simulator {
 
     fn spawn(&mut self) {
         let name = format!("p{}", self.gone.len() + self.procs.len());
-        let open = What::Open { proc: name.clone(), pid: 1, slots: SLOTS };
+        let open = What::Open { proc: name.clone(), pid: 1, slots: SLOTS, publications: 0 };
         let lines = vec![Self::line(self.t, 0, open)];
         self.procs.push(Proc {
             name,
