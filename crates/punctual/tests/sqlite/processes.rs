@@ -63,11 +63,16 @@ impl Drop for Producer {
     }
 }
 
-/// Waits a few times for a job of the producer, and asserts that it rang: a wait that finds a job by itself looks into the
-/// file first.
-async fn assert_it_rings(store: &SqliteStore, producer: &mut Producer) {
-    let mut number = 0;
-    for round in 0..3 {
+/// How often the producer must ring, and in how many rounds.
+const RINGS: u32 = 3;
+const ROUNDS_MAX: u32 = 12;
+
+/// Waits for jobs of the producer, and asserts that it rings. A wait that finds a job by itself looks into the file first. It may do so
+/// between a commit and its notification: then the round shows nothing. Where nobody rings, every job is found that way.
+async fn assert_it_rings(folder: &Folder, store: &SqliteStore, producer: &mut Producer) {
+    let (mut rang, mut again) = (0, None);
+    for round in 0..ROUNDS_MAX {
+        let store = again.as_ref().unwrap_or(store);
         let queues = ["mail".to_owned()];
         let mut wait = Box::pin(store.wait(&queues, Duration::from_secs(30)));
         let before = store.operations();
@@ -79,11 +84,20 @@ async fn assert_it_rings(store: &SqliteStore, producer: &mut Producer) {
         wait.await.unwrap();
         // One look at the version is the wait's own, when it lasts.
         let looked = store.operations() - before - 2;
-        assert!(looked <= 1, "round {round}: nobody rang, the job was found by {looked} looks into the file");
-        number += 1;
         let take = Take { queue: "mail".to_owned(), n: 1, older_than: Duration::ZERO };
-        assert_eq!(store.take(&take).await.unwrap().len(), 1, "job {number}");
+        assert_eq!(store.take(&take).await.unwrap().len(), 1, "round {round}");
+        if looked <= 1 {
+            rang += 1;
+        } else {
+            println!("round {round}: found by {looked} looks into the file");
+            // A store that found a job so may look more often from then on.
+            again = Some(folder.open());
+        }
+        if rang == RINGS {
+            return;
+        }
     }
+    panic!("of {ROUNDS_MAX} jobs, {rang} were told of; the others were found by looks into the file");
 }
 
 #[tokio::test]
@@ -94,7 +108,7 @@ async fn a_process_with_another_temporary_folder_rings() {
     let mut producer = Producer::start(&["env"], &folder.path(), |command| {
         command.env("TMPDIR", other.path());
     });
-    assert_it_rings(&store, producer.as_mut().unwrap()).await;
+    assert_it_rings(&folder, &store, producer.as_mut().unwrap()).await;
 }
 
 /// As containers have one volume at two places.
@@ -110,7 +124,7 @@ async fn a_process_with_other_mounts_rings() {
         println!("SKIPPED: no mount namespaces for this user");
         return;
     };
-    assert_it_rings(&store, &mut producer).await;
+    assert_it_rings(&folder, &store, &mut producer).await;
 }
 
 /// Root and the user whose file it is, whoever of them comes first.
@@ -133,7 +147,7 @@ async fn a_process_of_another_user_rings() {
         let store = folder.open();
         let mut producer =
             Producer::start(&setpriv, &folder.path(), |_| ()).expect("it may use its own file");
-        assert_it_rings(&store, &mut producer).await;
+        assert_it_rings(&folder, &store, &mut producer).await;
     }
 }
 
@@ -152,7 +166,7 @@ async fn a_process_of_the_group_rings() {
     }
     let store = folder.open();
     let mut producer = Producer::start(&setpriv, &folder.path(), |_| ()).expect("it may write the file");
-    assert_it_rings(&store, &mut producer).await;
+    assert_it_rings(&folder, &store, &mut producer).await;
 }
 
 /// Whoever cleans up takes the meeting place away; it comes back, and notifications arrive there.
@@ -184,7 +198,7 @@ async fn a_meeting_place_that_was_removed_comes_back() {
     wait.await.unwrap();
     let take = Take { queue: "mail".to_owned(), n: 1, older_than: Duration::ZERO };
     assert_eq!(store.take(&take).await.unwrap().len(), 1);
-    assert_it_rings(&store, &mut producer).await;
+    assert_it_rings(&folder, &store, &mut producer).await;
 }
 
 #[tokio::test]
