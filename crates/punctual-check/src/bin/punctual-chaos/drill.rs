@@ -2,6 +2,7 @@
 
 use std::{
     error::Error,
+    fs,
     ops::Range,
     path::PathBuf,
     sync::Arc,
@@ -14,7 +15,9 @@ use punctual::{
     store::{Action, Counts, Keep, QueueOp, QueueSettings, Store, Target},
 };
 use punctual_check::{
-    History, Options, Recorder, RecordingStore, Verdict, Word, event::What, judge, monotonic_ns,
+    History, Options, Recorder, RecordingStore, Verdict, Word,
+    event::{Line, What},
+    judge, monotonic_ns,
 };
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -42,6 +45,10 @@ const START_WITHIN: Duration = Duration::from_secs(2);
 const PATIENCE: u32 = 4;
 /// Fresh jobs once all harm is over, with which each drill ends: whoever is left must do them as if nothing had been.
 pub(crate) const HEAL_JOBS: u32 = 50;
+
+/// On a busy machine a producer is often between its calls when it is killed. After the kills of the profile there are so many more at
+/// most, until one has cut a call short.
+const MORE_KILLS_MAX: u32 = 8;
 
 /// For so many workers, one server in front of the store is killed.
 const WORKERS_PER_GATEWAY: u32 = 4;
@@ -210,12 +217,17 @@ impl<'a> Drill<'a> {
 
     async fn producer(&mut self) -> Outcome<()> {
         self.spawn_workers()?;
-        for _ in 0..self.profile.kills {
+        let Profile { jobs, kills, .. } = *self.profile;
+        // Killed when some of its work is done, and in the middle of more.
+        let some = u64::from(jobs / (kills + MORE_KILLS_MAX + 1)).max(1);
+        let mut was_at_a_call = false;
+        for kill in 0..kills + MORE_KILLS_MAX {
+            if kills <= kill && was_at_a_call {
+                break;
+            }
             let began = self.count().await?;
             self.spawn_producer()?;
-            // Killed when some of its work is done, and in the middle of more.
-            let some = u64::from(self.profile.jobs / (self.profile.kills + 1));
-            let target = began + self.rng.u64(1..=some.max(1));
+            let target = began + self.rng.u64(1..=some);
             while self.count().await? < target {
                 self.expect_alive()?;
                 tokio::time::sleep(Duration::from_millis(self.rng.u64(..5))).await;
@@ -223,11 +235,20 @@ impl<'a> Drill<'a> {
             // Not for long: it makes its calls without a pause, and must be at one.
             tokio::time::sleep(Duration::from_micros(self.rng.u64(..2_000))).await;
             let producer = self.children.len() - 1;
+            let proc = self.children[producer].proc.clone();
             self.kill(producer)?;
+            was_at_a_call |= self.ends_in_a_call(&proc)?;
         }
         self.spawn_producer()?;
         let mut last = self.children.pop().expect("it was just spawned");
         last.wait()
+    }
+
+    /// Whether the last line that a process wrote is a call that was not answered.
+    fn ends_in_a_call(&self, proc: &str) -> Outcome<bool> {
+        let history = fs::read_to_string(self.dir.join(format!("{proc}.ndjson")))?;
+        let last = history.lines().next_back().map(serde_json::from_str::<Line>).transpose()?;
+        Ok(last.is_some_and(|line| matches!(line.what, What::Invoke(_))))
     }
 
     async fn poison(&mut self) -> Outcome<()> {
