@@ -43,6 +43,8 @@ const KIND: &str = "job";
 /// Publications reach this queue, and the one of all jobs. Workers serve it if there are any.
 pub(crate) const SECOND_QUEUE: &str = "copies";
 const TOPIC: &str = "news";
+/// The pause after one more attempt of a publication is longer than [`HEAL_MAX`].
+const ATTEMPTS_IN_TIME: u32 = 5;
 /// After the longest lease, how much later a due job may start, or a lapsed lease be reclaimed (D8).
 const START_WITHIN: Duration = Duration::from_millis(LEASE_MS_MAX + 2_000);
 /// How long a run may continue after its cancel was requested: the longest interval between two heartbeats, the longest grace
@@ -367,12 +369,19 @@ impl Fleet {
 
     /// Returns which publications did not become one job in each queue.
     async fn published(&self) -> Vec<(&'static str, String)> {
-        let all = self.all_jobs().await;
         let mut troubles = Vec::new();
+        if self.scene.plan.publications.is_empty() {
+            return troubles;
+        }
+        let all = self.all_jobs().await;
         for publication in &self.scene.plan.publications {
             let Some(id) = self.scene.id(publication.n) else { continue };
             let name = id.to_string();
-            let is_copy = |job: &&JobRecord| job.headers.get("publication") == Some(&name);
+            let is_copy = |job: &&JobRecord| {
+                job.headers.get("publication") == Some(&name)
+                    && job.payload.bytes == publication.n.to_string().as_bytes()
+                    && job.max_attempts == publication.max_attempts
+            };
             let copies = [QUEUE, SECOND_QUEUE]
                 .map(|queue| all.iter().filter(is_copy).filter(|job| job.queue == queue).count());
             // The judge knows whether it must be there.
@@ -381,8 +390,11 @@ impl Fleet {
                 Some(job) => {
                     // Its workers may have died again and again.
                     let is_excused = job.state == State::Dead && POISON_LIMIT <= job.expired_leases;
+                    // After its fifth failure, it waits for longer than the fleet is watched.
+                    let is_for_later = job.state == State::Waiting && ATTEMPTS_IN_TIME < job.attempt;
                     let is_done = job.state == State::Done && copies == [1, 1];
-                    (is_done || is_excused && copies.iter().all(|n| *n <= 1), Some(job.state))
+                    let is_excused = (is_excused || is_for_later) && copies.iter().all(|n| *n <= 1);
+                    (is_done || is_excused, Some(job.state))
                 }
             };
             if !is_right {

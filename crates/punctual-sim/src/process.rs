@@ -50,8 +50,9 @@ impl Process {
     /// Begins a process that runs up to `slots` jobs at once.
     pub(crate) fn begin(scene: &Arc<Scene>, name: String, slots: u64) -> Self {
         let life = Life::default();
-        let has_topic = 0 < slots && !scene.plan.publications.is_empty();
-        let publications = if has_topic { PUBLICATION_SLOTS } else { 0 };
+        // No more than there are.
+        let there_are = scene.plan.publications.len() as u64;
+        let publications = if 0 < slots { PUBLICATION_SLOTS.min(there_are) } else { 0 };
         let recorder = Arc::new(recorder(scene, name.clone(), (slots, publications), life.clone()));
         let salt = name.bytes().fold(7, |sum: u64, byte| sum.wrapping_mul(0x0100_0193) ^ u64::from(byte));
         let network: Arc<dyn Store> = Arc::new(Network::new(scene, &life, &name, salt));

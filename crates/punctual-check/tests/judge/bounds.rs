@@ -169,7 +169,7 @@ fn a_kill_costs_as_many_leases_as_the_killed_had_slots() {
 }
 
 #[test]
-fn who_hands_out_publications_has_leases_beside_its_slots() {
+fn a_killed_process_also_loses_the_leases_of_its_publications() {
     let loser = || File::that_publishes("loser", 1, 2, 0.5);
     let killed = |file: &mut File| file.kill(4.0, "loser");
     breaks(&lost_leases_of(loser(), 3, 3, killed), "D5", false);
