@@ -43,7 +43,7 @@ impl Recorder {
     /// When the file exists, or can't be written: two processes never share one.
     pub fn create(path: &Path, proc: impl Into<String>, slots: u64) -> io::Result<Self> {
         let file = OpenOptions::new().append(true).create_new(true).open(path)?;
-        Ok(Self::begin(To::File(file), proc.into(), std::process::id(), (slots, 0)))
+        Ok(Self::begin(To::File(file), proc.into(), std::process::id(), slots, 0))
     }
 
     /// Hands each event to `take` instead of writing it, with the number that ties an answer to its call. The process may hand out
@@ -54,10 +54,10 @@ impl Recorder {
         publications: u64,
         take: impl Fn(u64, What) + Send + Sync + 'static,
     ) -> Self {
-        Self::begin(To::Taker(Box::new(take)), proc.into(), 0, (slots, publications))
+        Self::begin(To::Taker(Box::new(take)), proc.into(), 0, slots, publications)
     }
 
-    fn begin(to: To, proc: String, pid: u32, (slots, publications): (u64, u64)) -> Self {
+    fn begin(to: To, proc: String, pid: u32, slots: u64, publications: u64) -> Self {
         let recorder = Self { to, proc, calls: AtomicU64::new(0) };
         recorder.note(What::Open { proc: recorder.proc.clone(), pid, slots, publications });
         recorder

@@ -214,7 +214,7 @@ struct Place {
 
 impl Fleet {
     fn begin(scene: &Arc<Scene>, poison: UnboundedReceiver<String>) -> Self {
-        let nemesis = Arc::new(recorder(scene, "nemesis".to_owned(), (0, 0), Life::default()));
+        let nemesis = Arc::new(recorder(scene, "nemesis".to_owned(), 0, 0, Life::default()));
         let mut fleet =
             Self { scene: Arc::clone(scene), nemesis, poison, places: Vec::new(), stopping: Vec::new() };
         fleet.places.extend(scene.plan.workers.iter().map(|_| Place {

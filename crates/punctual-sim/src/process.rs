@@ -17,9 +17,6 @@ use crate::{
     network::Network,
 };
 
-/// How many publications a worker hands out at once, beside its jobs.
-const PUBLICATION_SLOTS: u64 = 16;
-
 /// Whether a process is alive. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Life(CancellationToken);
@@ -50,10 +47,9 @@ impl Process {
     /// Begins a process that runs up to `slots` jobs at once.
     pub(crate) fn begin(scene: &Arc<Scene>, name: String, slots: u64) -> Self {
         let life = Life::default();
-        // No more than there are.
-        let there_are = scene.plan.publications.len() as u64;
-        let publications = if 0 < slots { PUBLICATION_SLOTS.min(there_are) } else { 0 };
-        let recorder = Arc::new(recorder(scene, name.clone(), (slots, publications), life.clone()));
+        // A plan has no more of them than a worker hands out at once.
+        let publications = if 0 < slots { scene.plan.publications.len() as u64 } else { 0 };
+        let recorder = Arc::new(recorder(scene, name.clone(), slots, publications, life.clone()));
         let salt = name.bytes().fold(7, |sum: u64, byte| sum.wrapping_mul(0x0100_0193) ^ u64::from(byte));
         let network: Arc<dyn Store> = Arc::new(Network::new(scene, &life, &name, salt));
         let client = Client::new(Arc::new(RecordingStore::new(network, Arc::clone(&recorder))));
@@ -65,7 +61,8 @@ impl Process {
 pub(crate) fn recorder(
     scene: &Arc<Scene>,
     name: String,
-    (slots, publications): (u64, u64),
+    slots: u64,
+    publications: u64,
     life: Life,
 ) -> Recorder {
     let (number, scene) = (scene.log.process(), Arc::clone(scene));
