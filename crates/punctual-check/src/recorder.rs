@@ -37,17 +37,17 @@ impl fmt::Debug for To {
 }
 
 impl Recorder {
-    /// Begins a new file at `path` for a process (or thread) that calls itself `proc` and runs up to `slots` jobs at once.
+    /// Begins a new file at `path` for a process (or thread) that calls itself `proc` and runs up to `slots` jobs at once. It may hand out
+    /// so many `publications` beside them.
     ///
     /// # Errors
     /// When the file exists, or can't be written: two processes never share one.
-    pub fn create(path: &Path, proc: impl Into<String>, slots: u64) -> io::Result<Self> {
+    pub fn create(path: &Path, proc: impl Into<String>, slots: u64, publications: u64) -> io::Result<Self> {
         let file = OpenOptions::new().append(true).create_new(true).open(path)?;
-        Ok(Self::begin(To::File(file), proc.into(), std::process::id(), slots, 0))
+        Ok(Self::begin(To::File(file), proc.into(), std::process::id(), slots, publications))
     }
 
-    /// Hands each event to `take` instead of writing it, with the number that ties an answer to its call. The process may hand out
-    /// so many `publications` beside its jobs.
+    /// As [`create`](Self::create), but hands each event to `take` instead of writing it, with the number that ties an answer to its call.
     pub fn simulated(
         proc: impl Into<String>,
         slots: u64,

@@ -46,7 +46,7 @@ fn scratch() -> tempfile::TempDir {
 type Opener<'a> = &'a (dyn Fn() -> Arc<dyn Store> + Sync);
 
 fn record(dir: &Path, open: Opener<'_>, name: &str) -> RecordingStore {
-    let recorder = Recorder::create(&dir.join(format!("{name}.ndjson")), name, 1_000).unwrap();
+    let recorder = Recorder::create(&dir.join(format!("{name}.ndjson")), name, 1_000, 0).unwrap();
     RecordingStore::new(open(), Arc::new(recorder))
 }
 

@@ -27,7 +27,7 @@ impl Drill {
     /// Of the calls to `sound`, one in `one_in` fails.
     fn new(sound: Arc<dyn Store>, seed: u64, one_in: u32) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let recorder = Arc::new(Recorder::create(&dir.path().join("a.ndjson"), "a", 100).unwrap());
+        let recorder = Arc::new(Recorder::create(&dir.path().join("a.ndjson"), "a", 100, 0).unwrap());
         let faulty = Arc::new(FaultyStore::seeded(Arc::clone(&sound), seed, one_in));
         let faulty = Arc::new(RecordingStore::new(faulty, Arc::clone(&recorder)));
         Self { sound, faulty, recorder, dir }

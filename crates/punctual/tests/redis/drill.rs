@@ -230,7 +230,7 @@ impl Drill {
 }
 
 fn recorder(dir: &Path, name: &str, slots: u64) -> Recorder {
-    Recorder::create(&dir.join(format!("{name}.ndjson")), name, slots).unwrap()
+    Recorder::create(&dir.join(format!("{name}.ndjson")), name, slots, 0).unwrap()
 }
 
 /// The next jobs.

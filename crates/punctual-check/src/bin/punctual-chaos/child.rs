@@ -22,6 +22,9 @@ use punctual_server::Server;
 
 use crate::{forward, jobs, limits, locks, races, schedules, stuck, topics};
 
+/// How many publications a worker hands out at once, beside its jobs. The slices publish.
+const PUBLICATIONS: usize = 16;
+
 /// Jobs that a producer hands over at once.
 const BATCH: u32 = 100;
 
@@ -59,12 +62,12 @@ async fn child(args: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     match args[..] {
         ["worker", store, history, proc, slots, lease_ms, ref queues @ ..] => {
             let (slots, lease) = (slots.parse()?, Duration::from_millis(lease_ms.parse()?));
-            let (client, recorder) = open(store, history, proc, slots).await?;
+            let (client, recorder) = open(store, history, proc, slots, 0).await?;
             work(&client, recorder, queues, slots, lease, None).await
         }
         ["worker-forwarder", store, history, proc, slots, lease_ms, to, ref queues @ ..] => {
             let (slots, lease) = (slots.parse()?, Duration::from_millis(lease_ms.parse()?));
-            let (client, recorder) = open(store, history, proc, slots).await?;
+            let (client, recorder) = open(store, history, proc, slots, PUBLICATIONS).await?;
             let forward = Target::parse(to)?.allow_private().forwarder()?.handler();
             work(&client, recorder, queues, slots, lease, Some(Box::new(forward))).await
         }
@@ -89,15 +92,15 @@ async fn child(args: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         }
         ["gateway", store, _, _, addr] => serve(store, addr.parse()?).await,
         ["producer", store, history, proc, jobs] => {
-            let (client, _) = open(store, history, proc, 0).await?;
+            let (client, _) = open(store, history, proc, 0, 0).await?;
             produce(&client, jobs.parse()?).await
         }
         ["racer", store, history, proc, jobs, begin_ms, me] => {
-            let (client, _) = open(store, history, proc, 0).await?;
+            let (client, _) = open(store, history, proc, 0, 0).await?;
             races::race(&client, jobs.parse()?, begin_ms.parse()?, me.parse()?).await
         }
         [role @ ("stream" | "feed"), store, history, proc, jobs, first, step, over_ms] => {
-            let (client, _) = open(store, history, proc, 0).await?;
+            let (client, _) = open(store, history, proc, 0, 0).await?;
             let numbers: Vec<u32> = (first.parse()?..=jobs.parse()?).step_by(step.parse()?).collect();
             let job = if role == "feed" { jobs::of_all_sorts } else { |n| jobs::mixed(n, Duration::ZERO) };
             stream(&client, &numbers, job, Duration::from_millis(over_ms.parse()?)).await
@@ -111,8 +114,9 @@ async fn open(
     history: &str,
     proc: &str,
     slots: usize,
+    publications: usize,
 ) -> Result<(Client, Arc<Recorder>), Box<dyn std::error::Error>> {
-    let recorder = Arc::new(Recorder::create(Path::new(history), proc, slots as u64)?);
+    let recorder = Arc::new(Recorder::create(Path::new(history), proc, slots as u64, publications as u64)?);
     let store = reach(url).await?;
     Ok((Client::new(Arc::new(RecordingStore::new(store, Arc::clone(&recorder)))), recorder))
 }

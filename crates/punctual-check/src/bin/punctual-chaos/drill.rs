@@ -148,7 +148,7 @@ pub(crate) struct Drill<'a> {
 
 impl<'a> Drill<'a> {
     pub(crate) async fn new(profile: &'a Profile, dir: PathBuf) -> Outcome<Self> {
-        let recorder = Arc::new(Recorder::create(&dir.join("driver.ndjson"), "driver", 0)?);
+        let recorder = Arc::new(Recorder::create(&dir.join("driver.ndjson"), "driver", 0, 0)?);
         let place = Place::make(&profile.place, &dir);
         let store = RecordingStore::new(reach(&place.url).await?, Arc::clone(&recorder));
         store.queue(QUEUE, &QueueOp::Set(Box::new(settings()))).await?;
