@@ -22,7 +22,8 @@ use punctual_server::Server;
 
 use crate::{forward, jobs, limits, locks, races, schedules, stuck, topics};
 
-/// How many publications a worker hands out at once, beside its jobs. The slices publish.
+/// How many publications a worker hands out at once, beside its jobs: `SLOTS` in `worker/publication.rs` of the library. Of the workers
+/// that record what they do, only those of slices get any.
 const PUBLICATIONS: usize = 16;
 
 /// Jobs that a producer hands over at once.
