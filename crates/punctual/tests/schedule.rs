@@ -13,7 +13,7 @@ use std::{
 };
 
 use punctual::{
-    Client, Ctx, ErrorKind, Job, JobRecord, NewJob, Outcome, Payload, Timestamp, Unique, Worker,
+    Client, Ctx, ErrorKind, Job, JobRecord, NewJob, Outcome, Payload, Timestamp, Unique, When, Worker,
     client::Cancelled,
     job::Filter,
     schedule::{Cron, Misfire, Schedule},
@@ -103,7 +103,7 @@ impl Rig {
     /// Another worker reserves the tick that is due, and holds it for a while.
     async fn reserve(&self) -> Lease {
         let reserve = Reserve {
-            call: CallId { instance: 1, number: 1 },
+            call: CallId { instance: fastrand::u64(..), number: 1 },
             worker: "another".to_owned(),
             queues: vec![QueueRequest { queue: "reports".to_owned(), share: 1, at_most: 1 }],
             n: 1,
@@ -223,6 +223,41 @@ async fn a_tick_enqueued_too_early_makes_room() {
     assert_eq!(rig.pass(0).await, [1, 2, 3]);
     assert_eq!(rig.waits().await, minute(4));
     assert_eq!((rig.pass(1).await, rig.waits().await), (vec![4], minute(5)));
+}
+
+/// A tick comes back whose worker took long, and makes the tick that waits make room, behind one that runs or is to be retried.
+#[tokio::test]
+async fn a_tick_that_comes_back_passes_over_one_that_has_started() {
+    let later = || When::In(MINUTE * 30);
+    for (misfire, verdict, expected) in [
+        (Misfire::RunAll { at_most: 1_000 }, None, vec![1, 2, 3]),
+        (
+            Misfire::RunAll { at_most: 1_000 },
+            Some(Verdict::Retry { at: later(), error: "no paper".to_owned() }),
+            vec![1, 2, 3],
+        ),
+        (Misfire::RunOnce, None, vec![1]),
+    ] {
+        let rig = Rig::ticking(misfire).await;
+        rig.t.advance(MINUTE * 3);
+        let (store, first) = (rig.t.client.store(), rig.reserve().await);
+        assert_eq!(rig.t.client.enqueue_ticks().await.unwrap(), 1);
+        rig.t.advance(MINUTE);
+        let fourth = rig.reserve().await;
+        assert_eq!(rig.t.client.enqueue_ticks().await.unwrap(), 1);
+        assert_eq!(rig.waits().await, minute(5));
+        let retried = u64::from(verdict.is_some());
+        if let Some(verdict) = verdict {
+            store.settle(&[Settlement { lease: fourth, verdict }], None).await.unwrap();
+        }
+        store.settle(&[Settlement { lease: first, verdict: Verdict::Release }], None).await.unwrap();
+        assert_eq!(rig.pass(0).await, expected);
+        assert_eq!(rig.jobs("state:waiting").await.len() as u64, 1 + retried, "{misfire:?}");
+        if retried == 0 {
+            store.settle(&[Settlement { lease: fourth, verdict: Verdict::Ack }], None).await.unwrap();
+        }
+        assert_eq!(rig.pass(1).await, [5], "{misfire:?}");
+    }
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use super::{CHANGED, NamedSchedule, ScheduleHandle, before, unexpected};
 use crate::{
     core::{
+        cron::Misfire,
         error::{Error, ErrorKind, Result},
         id::JobId,
         job::State,
@@ -36,8 +37,8 @@ enum Next {
     Again,
     /// Try the same tick with another id.
     OtherId,
-    /// Try the tick after it.
-    Behind,
+    /// Try the first tick after this instant.
+    Behind(Timestamp),
     /// Try the successor of a due tick that was cancelled.
     From(Timestamp),
     /// Give up.
@@ -77,7 +78,7 @@ impl ScheduleHandle {
                 return Ok(false);
             }
             let tick = named.schedule.tick(&self.name, named.generation, at, round);
-            let queue = &named.schedule.job.queue;
+            let (id, queue) = (tick.id, &named.schedule.job.queue);
             let next = match self.client.push(vec![tick]).await?.into_iter().next() {
                 Some(Enqueued::Inserted { id, .. }) => {
                     if self.get().await?.is_some_and(|now| now.generation == named.generation) {
@@ -88,7 +89,7 @@ impl ScheduleHandle {
                 }
                 Some(Enqueued::Duplicate(met)) => {
                     let is_second_look = seen_gone.replace(at) == Some(at);
-                    self.make_way(&named, at, met, is_second_look).await?
+                    self.make_way(&named, (id, at), met, is_second_look).await?
                 }
                 Some(Enqueued::Full) => {
                     let text = format!("queue {queue:?} has no room for a tick of {:?}", self.name);
@@ -102,8 +103,8 @@ impl ScheduleHandle {
                     round += 1;
                     round < ROUNDS_MAX
                 }
-                Next::Behind => {
-                    (behind, after, round) = (behind + 1, at, 0);
+                Next::Behind(passed) => {
+                    (behind, after, round) = (behind + 1, passed, 0);
                     behind < BEHIND_MAX || !is_successor && behind == BEHIND_MAX
                 }
                 Next::From(due) => {
@@ -121,7 +122,7 @@ impl ScheduleHandle {
     async fn make_way(
         &self,
         named: &NamedSchedule,
-        at: Timestamp,
+        (own, at): (JobId, Timestamp),
         met: Existing,
         is_second_look: bool,
     ) -> Result<Next> {
@@ -134,9 +135,21 @@ impl ScheduleHandle {
             // It met itself, and that job has ended: it was cancelled by hand, or replaced by another one. If a queue
             // keeps no cancelled jobs, the two cannot be distinguished.
             let made_room = job.is_some_and(|job| job.reason.as_deref() == Some(MADE_ROOM));
-            return Ok(if made_room { Next::OtherId } else { Next::Behind });
+            return Ok(if made_room { Next::OtherId } else { Next::Behind(at) });
         }
         let Some(job) = job else { return Ok(Next::Again) };
+        if job.id == own {
+            // It met itself. Once it has started, it does not hold the key, and its successor may have made room meanwhile.
+            let holder = self.client.holder(&named.schedule.unique_key(&self.name)).await?;
+            if holder.is_some_and(|holder| holder.id == own) {
+                return Ok(Next::Stop);
+            }
+            // It stands for the ticks that were missed until now, unless all of these run.
+            return Ok(Next::Behind(match named.schedule.cron.misfire() {
+                Misfire::RunAll { .. } => at,
+                Misfire::RunOnce | Misfire::Skip => at.max(self.client.store().now().await?),
+            }));
+        }
         let Some(other) = Tick::of(&job).filter(|other| other.name == self.name) else {
             let text = format!("job {} holds the unique key of schedule {:?}", job.id, self.name);
             return Err(Error::new(ErrorKind::Conflict, text)
