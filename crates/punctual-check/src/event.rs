@@ -259,6 +259,9 @@ pub struct Wanted {
     /// How the writer of the drill knows that it must end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expect: Option<Expect>,
+    /// Whether it is a tick of a schedule. Its worker enqueues the next one before its handler begins.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_tick: bool,
 }
 
 /// When something is due, as a caller put it.

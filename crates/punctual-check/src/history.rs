@@ -40,6 +40,7 @@ pub(crate) struct Try {
     pub(crate) group: Option<u32>,
     pub(crate) expires: Option<Due>,
     pub(crate) expect: Option<Expect>,
+    pub(crate) is_tick: bool,
 }
 
 /// What became of a [`Try`].
@@ -285,21 +286,15 @@ impl History {
         Ok(reading.finish())
     }
 
-    /// Takes over lines that are in memory: one list per process.
-    pub fn from_lines(files: impl IntoIterator<Item = Vec<Line>>) -> Self {
-        let mut reading = Reading::default();
-        for file in files {
-            reading.begin();
-            for line in file {
-                reading.line(line);
-            }
-        }
-        reading.finish()
+    /// Takes over lines that are in memory, one list per process. All of their calls went to one store, without shards: once a
+    /// reserve was answered, an earlier one of its instance gives nothing (S3).
+    pub fn of_one_store(files: impl IntoIterator<Item = Vec<Line>>) -> Self {
+        Reading::of_one_store().files(files)
     }
 
     /// Copies lines that are in memory: one list per process.
     pub fn of<'a>(files: impl IntoIterator<Item = &'a [Line]>) -> Self {
-        Self::from_lines(files.into_iter().map(<[Line]>::to_vec))
+        Reading::default().files(files.into_iter().map(<[Line]>::to_vec))
     }
 
     /// The wall clock at an instant of the referee's axis, in Unix milliseconds: at most one too few.
@@ -333,7 +328,8 @@ impl History {
             self.procs.iter().filter(is).map(Proc::leases).sum()
         };
         let place = |name: &String| (0..).zip(&self.procs).find(|(_, proc)| proc.name == *name);
-        let kills = (0..).zip(&self.procs).filter(|(_, proc)| proc.killed);
+        // The death of one that holds no leases costs nobody any.
+        let kills = (0..).zip(&self.procs).filter(|(_, proc)| proc.killed && 0 < proc.leases());
         let mut harms: Vec<Harm> = kills
             .map(|(at, proc)| Harm {
                 span: Span { from: proc.span.to, to: proc.span.to },

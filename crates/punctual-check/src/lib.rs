@@ -72,10 +72,12 @@ mod recorder;
 mod recording;
 mod replay;
 mod rules;
+mod ticks;
 mod verdict;
 
 pub use history::History;
 pub use recorder::{Recorder, monotonic_ns};
 pub use recording::{RecordingStore, TAG_CRASHES, TAG_DONE, TAG_DONE_OR_CRASHES};
 pub use rules::{Options, judge};
+pub use ticks::{TickAtRest, judge_ticks};
 pub use verdict::{Duplicated, Kept, Lateness, Moved, Replayed, Undone, Verdict, Violation, Word};

@@ -315,6 +315,7 @@ fn wanted(job: &NewJob) -> Wanted {
             TAG_CRASHES => Some(Expect::Crashes),
             _ => None,
         }),
+        is_tick: job.headers.contains_key("scheduled_for"),
     }
 }
 

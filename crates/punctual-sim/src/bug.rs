@@ -91,6 +91,8 @@ bugs! {
     RescheduleForgotten = "reschedule-forgotten",
     /// A subscription is answered, and the queue gets no jobs.
     SubscriptionForgotten = "subscription-forgotten",
+    /// A reserve that arrives after it was given up is taken for a new one.
+    LateReserveIsNew = "late-reserve-is-new",
 }
 
 /// What stands for no end, of attempts.
@@ -182,6 +184,14 @@ impl Planted {
         }
         let altered = self.altered(request);
         Ok(self.told(store.reserve(&altered).await?))
+    }
+
+    /// Passes on a reserve that arrives after it was given up.
+    pub(crate) async fn reserve_late(&self, store: &dyn Store, mut request: Reserve) -> Result<Batch> {
+        if self.is(Bug::LateReserveIsNew) {
+            request.call.instance = !request.call.instance;
+        }
+        self.reserve(store, &request).await
     }
 
     fn altered(&self, request: &Reserve) -> Reserve {

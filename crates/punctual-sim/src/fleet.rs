@@ -11,38 +11,37 @@ use std::{
 
 use fastrand::Rng;
 use punctual::{
-    Backoff, Client, JobId, JobOptions, JobRecord, NewJob, OnConflict, Payload, Priority, State, Timestamp,
-    Unique, When,
-    job::{Concurrency, Filter, IdMaker},
+    Client, JobId, JobRecord, State, Timestamp,
+    job::Filter,
     limits::POISON_LIMIT,
     simulation::Simulation,
-    store::{
-        Action, GroupLimits, List, QueueOp, QueueSettings, Store, Target, clock::Clock, memory::MemoryStore,
-    },
+    store::{GroupLimits, List, QueueOp, QueueSettings, Store, clock::Clock, memory::MemoryStore},
 };
-use punctual_check::{History, Options, RecordingStore, TAG_DONE_OR_CRASHES, Verdict, event::What, judge};
+use punctual_check::{History, Options, RecordingStore, Verdict, event::What, judge};
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    task::{JoinHandle, LocalSet, spawn_local},
+    task::{JoinHandle, LocalSet},
     time::{Instant, sleep, sleep_until, timeout},
 };
 
 use crate::{
     bug::Bug,
+    client,
     log::{Entry, Log, START_MS, hash},
-    plan::{
-        ActPlan, Behaviour, ConflictPlan, DeedPlan, GRACE_MS_MAX, JobPlan, LEASE_MS_MAX, Plan,
-        PublicationPlan, ScopePlan,
-    },
-    process::{Life, Process, Running, recorder},
+    network::LATE_MS_MAX,
+    plan::{GRACE_MS_MAX, LEASE_MS_MAX, Plan},
+    process::{Life, Running, recorder},
+    schedule::Schedule,
 };
 
+/// The rule about the ticks of a schedule.
+const SCHEDULE: &str = "schedule";
 /// The queue of all jobs, and their kind.
 pub(crate) const QUEUE: &str = "work";
-const KIND: &str = "job";
+pub(crate) const KIND: &str = "job";
 /// Publications reach this queue, and the one of all jobs. Workers serve it if there are any.
 pub(crate) const SECOND_QUEUE: &str = "copies";
-const TOPIC: &str = "news";
+pub(crate) const TOPIC: &str = "news";
 /// The pause after one more attempt of a publication is longer than [`HEAL_MAX`].
 const ATTEMPTS_IN_TIME: u32 = 5;
 /// After the longest lease, how much later a due job may start, or a lapsed lease be reclaimed (D8).
@@ -57,7 +56,7 @@ const CLIENTS_MAX: Duration = Duration::from_mins(1);
 /// How long the fleet may take after the harm until all jobs have ended.
 const HEAL_MAX: Duration = Duration::from_mins(10);
 /// The pause between two looks at how many jobs are left.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long a worker may take to end, beside its grace period.
 const END_MAX: Duration = Duration::from_secs(30);
 
@@ -95,12 +94,26 @@ impl Scene {
         self.is_chaos() && self.poisoned.send(process.to_owned()).is_ok()
     }
 
-    fn put_id(&self, n: u32, id: JobId) {
+    pub(crate) fn put_id(&self, n: u32, id: JobId) {
         self.ids.lock().unwrap_or_else(PoisonError::into_inner).insert(n, id);
     }
 
-    fn id(&self, n: u32) -> Option<JobId> {
+    pub(crate) fn id(&self, n: u32) -> Option<JobId> {
         self.ids.lock().unwrap_or_else(PoisonError::into_inner).get(&n).copied()
+    }
+
+    /// Returns all jobs that the store holds.
+    pub(crate) async fn all_jobs(&self) -> Vec<JobRecord> {
+        let mut list = List { filter: Filter::all(), after: None, limit: 1_000 };
+        let mut jobs = Vec::new();
+        loop {
+            let page = self.memory.list(&list).await.expect("the store in memory can be read");
+            jobs.extend(page.jobs);
+            match page.next {
+                Some(next) => list.after = Some(next),
+                None => return jobs,
+            }
+        }
     }
 }
 
@@ -168,10 +181,12 @@ async fn drive(plan: Plan, bug: Option<Bug>) -> Run {
     let mut fleet = Fleet::begin(&scene, poison);
     fleet.limit_groups().await;
     fleet.subscribe().await;
-    let mut clients = clients(&scene);
+    fleet.schedule = Schedule::begin(&scene, &fleet.nemesis).await;
+    let mut clients = client::start(&scene, &fleet.nemesis);
     fleet.chaos(begin).await;
     let mut troubles = fleet.heal(&mut clients).await;
     troubles.extend(fleet.published().await);
+    troubles.extend(fleet.ticked().await);
     troubles.extend(fleet.end().await);
     fleet.dump().await;
     drop(fleet);
@@ -186,7 +201,7 @@ async fn drive(plan: Plan, bug: Option<Bug>) -> Run {
     let start_within = (!scene.plan.has_limits()).then_some(START_WITHIN);
     let options =
         Options { start_within, cancel_within: Some(CANCEL_WITHIN), replays: true, ..Options::default() };
-    let verdict = judge(&History::from_lines(files), options);
+    let verdict = judge(&History::of_one_store(files), options);
     let names =
         scene.ids.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(n, id)| (*id, *n)).collect();
     Run { entries, names, verdict, troubles, lives, simulated }
@@ -201,6 +216,7 @@ struct Fleet {
     places: Vec<Place>,
     /// Those that were asked to end and have been replaced, or will be.
     stopping: Vec<Running>,
+    schedule: Option<Schedule>,
 }
 
 /// A worker of the plan.
@@ -215,8 +231,14 @@ struct Place {
 impl Fleet {
     fn begin(scene: &Arc<Scene>, poison: UnboundedReceiver<String>) -> Self {
         let nemesis = Arc::new(recorder(scene, "nemesis".to_owned(), 0, 0, Life::default()));
-        let mut fleet =
-            Self { scene: Arc::clone(scene), nemesis, poison, places: Vec::new(), stopping: Vec::new() };
+        let mut fleet = Self {
+            scene: Arc::clone(scene),
+            nemesis,
+            poison,
+            places: Vec::new(),
+            stopping: Vec::new(),
+            schedule: None,
+        };
         fleet.places.extend(scene.plan.workers.iter().map(|_| Place {
             running: None,
             times: 0,
@@ -343,7 +365,8 @@ impl Fleet {
         // What was sent before may still be on its way.
         let faults = &self.scene.plan.faults;
         let way = Duration::from_millis(faults.slow_ms.max(faults.latency_ms));
-        sleep(2 * way + DEAF_AFTER_HARM).await;
+        let late_max = Duration::from_millis(if 0 < faults.late { LATE_MS_MAX } else { 0 });
+        sleep(2 * way + late_max.max(DEAF_AFTER_HARM)).await;
         let harm = std::mem::take(&mut *self.scene.harm.lock().unwrap_or_else(PoisonError::into_inner));
         for (proc, times) in harm {
             self.nemesis.note(What::Harmed { since: 0, times, proc: Some(proc) });
@@ -355,6 +378,11 @@ impl Fleet {
             if !matches!(timeout(CLIENTS_MAX, client).await, Ok(Ok(()))) {
                 troubles.push(("client", "a client did not end after the harm".to_owned()));
             }
+        }
+        if let Some(schedule) = &mut self.schedule
+            && let Err(trouble) = schedule.end(&self.scene).await
+        {
+            troubles.push((SCHEDULE, trouble));
         }
         let until = Instant::now() + HEAL_MAX;
         while Instant::now() < until {
@@ -373,7 +401,7 @@ impl Fleet {
         if self.scene.plan.publications.is_empty() {
             return troubles;
         }
-        let all = self.all_jobs().await;
+        let all = self.scene.all_jobs().await;
         for publication in &self.scene.plan.publications {
             let Some(id) = self.scene.id(publication.n) else { continue };
             let name = id.to_string();
@@ -404,17 +432,10 @@ impl Fleet {
         troubles
     }
 
-    async fn all_jobs(&self) -> Vec<JobRecord> {
-        let mut list = List { filter: Filter::all(), after: None, limit: 1_000 };
-        let mut jobs = Vec::new();
-        loop {
-            let page = self.scene.memory.list(&list).await.expect("the store in memory can be read");
-            jobs.extend(page.jobs);
-            match page.next {
-                Some(next) => list.after = Some(next),
-                None => return jobs,
-            }
-        }
+    /// Returns what is wrong with the ticks of the schedule.
+    async fn ticked(&self) -> Option<(&'static str, String)> {
+        let trouble = self.schedule.as_ref()?.judge(&self.scene.all_jobs().await).err()?;
+        Some((SCHEDULE, trouble))
     }
 
     /// Asks all workers to end. Returns what went wrong.
@@ -435,144 +456,4 @@ impl Fleet {
         let store = RecordingStore::new(Arc::new(self.scene.memory.clone()), Arc::clone(&self.nemesis));
         store.dump().await.expect("the store in memory can be read");
     }
-}
-
-// ── clients ──
-
-/// Starts the clients.
-fn clients(scene: &Arc<Scene>) -> Vec<JoinHandle<()>> {
-    (0..scene.plan.clients.len()).map(|client| spawn_local(client_of(Arc::clone(scene), client))).collect()
-}
-
-/// What a client does next.
-enum Deed<'a> {
-    Enqueue(&'a JobPlan),
-    Publish(&'a PublicationPlan),
-    Act(&'a ActPlan),
-}
-
-async fn client_of(scene: Arc<Scene>, number: usize) {
-    let begin = Instant::now();
-    let process = Process::begin(&scene, format!("c{number}"), 0);
-    let (mut ids, skew) = (IdMaker::default(), scene.plan.clients[number]);
-    let jobs =
-        scene.plan.jobs.iter().filter(|job| job.client == number).map(|job| (job.at_ms, Deed::Enqueue(job)));
-    let acts =
-        scene.plan.acts.iter().filter(|act| act.client == number).map(|act| (act.at_ms, Deed::Act(act)));
-    let publications = scene.plan.publications.iter().filter(|publication| publication.client == number);
-    let publications = publications.map(|publication| (publication.at_ms, Deed::Publish(publication)));
-    let mut deeds: Vec<(u64, Deed<'_>)> = jobs.chain(acts).chain(publications).collect();
-    deeds.sort_by_key(|(at_ms, _)| *at_ms);
-    let mut calls: Vec<JoinHandle<()>> = Vec::new();
-    for (at_ms, deed) in deeds {
-        sleep_until(begin + Duration::from_millis(at_ms)).await;
-        let client = process.client.clone();
-        match deed {
-            Deed::Enqueue(job) => {
-                let now_ms = (START_MS + at_ms).saturating_add_signed(skew);
-                let id = ids.make(now_ms, 0, fastrand::u64(..));
-                scene.put_id(job.n, id);
-                let (new, leaves) = (new_job(&scene.plan, job, id), job.leaves_ms.map(Duration::from_millis));
-                calls.push(spawn_local(async move {
-                    let call = client.push(vec![new]);
-                    // What it answers is in the history.
-                    match leaves {
-                        Some(leaves) => drop(timeout(leaves, call).await),
-                        None => drop(call.await),
-                    }
-                }));
-            }
-            Deed::Publish(publication) => {
-                let now_ms = (START_MS + at_ms).saturating_add_signed(skew);
-                let id = ids.make(now_ms, 0, fastrand::u64(..));
-                scene.put_id(publication.n, id);
-                let (new, leaves) = (copy(publication, id), publication.leaves_ms.map(Duration::from_millis));
-                calls.push(spawn_local(async move {
-                    let topic = client.topic(TOPIC);
-                    let call = topic.push(vec![new]);
-                    match leaves {
-                        Some(leaves) => drop(timeout(leaves, call).await),
-                        None => drop(call.await),
-                    }
-                }));
-            }
-            Deed::Act(act) => {
-                let Some(id) = scene.id(act.job) else { continue };
-                let action = action(act.deed);
-                calls.push(spawn_local(async move {
-                    drop(client.store().act(&[Target::from(id)], &action).await);
-                }));
-            }
-        }
-    }
-    for call in calls {
-        // A call that panicked is seen by the judge: its jobs are not where they should be.
-        let _ = call.await;
-    }
-}
-
-fn action(deed: DeedPlan) -> Action {
-    match deed {
-        DeedPlan::Cancel => Action::Cancel { reason: None },
-        DeedPlan::RescheduleMs(ms) => Action::Reschedule(When::In(Duration::from_millis(ms))),
-        DeedPlan::RunNow => Action::RunNow,
-        DeedPlan::Retry => Action::Retry,
-        DeedPlan::Delete => Action::Delete,
-    }
-}
-
-fn new_job(plan: &Plan, job: &JobPlan, id: JobId) -> NewJob {
-    let mut new = NewJob::new(id, KIND, QUEUE, Payload::json(job.n.to_string()));
-    if 0 < job.delay_ms {
-        new.run_at = When::In(Duration::from_millis(job.delay_ms));
-    }
-    new.options = JobOptions {
-        max_attempts: Some(job.max_attempts),
-        timeout: Some(Duration::from_millis(job.timeout_ms)),
-        backoff: Some(
-            Backoff::exponential(Duration::from_millis(job.backoff_ms)).max(Duration::from_secs(5)),
-        ),
-        priority: Some(Priority::ALL[usize::from(job.priority % 3)]),
-        ..JobOptions::default()
-    };
-    new.group = job.group.map(|group| format!("g{group}"));
-    new.concurrency = job.concurrency.map(|(key, limit)| Concurrency { key: format!("k{key}"), limit });
-    new.unique = job.unique.map(|unique| {
-        let key = Unique::key(format!("u{}", unique.key));
-        let key = match unique.scope {
-            ScopePlan::UntilDone => key.until_done(),
-            ScopePlan::UntilStart => key.until_start(),
-            ScopePlan::WindowMs(ms) => key.window(Duration::from_millis(ms)),
-        };
-        key.on_conflict(match unique.conflict {
-            ConflictPlan::Keep => OnConflict::Keep,
-            ConflictPlan::Replace => OnConflict::Replace,
-            ConflictPlan::Reschedule => OnConflict::Reschedule,
-        })
-    });
-    new.expires_at = job.expires_ms.map(|ms| When::In(Duration::from_millis(job.delay_ms + ms)));
-    if must_be_done(plan, job) {
-        new.tags.push(TAG_DONE_OR_CRASHES.to_owned());
-    }
-    new
-}
-
-/// What is published.
-fn copy(publication: &PublicationPlan, id: JobId) -> NewJob {
-    let mut new = NewJob::new(id, KIND, QUEUE, Payload::json(publication.n.to_string()));
-    if 0 < publication.delay_ms {
-        new.run_at = When::In(Duration::from_millis(publication.delay_ms));
-    }
-    new.options.max_attempts = Some(publication.max_attempts);
-    new
-}
-
-/// Whether nothing but crashes in a row can keep a job from being done.
-fn must_be_done(plan: &Plan, job: &JobPlan) -> bool {
-    matches!(job.handler, Behaviour::Quick | Behaviour::Slow(_))
-        && job.max_attempts == 20
-        && job.timeout_ms == 300_000
-        && job.unique.is_none()
-        && job.expires_ms.is_none()
-        && plan.acts.iter().all(|act| act.job != job.n)
 }

@@ -1,4 +1,5 @@
-//! The way from a process to the store: calls take time, fail, lose their answers, and end with their process.
+//! The way from a process to the store: calls take time, fail, lose their answers, take effect after they were given up, and
+//! end with their process.
 //!
 //! What befalls a call follows from the seed, the process, the verb and the number of the call, so that a plan with fewer
 //! jobs meets the same faults elsewhere. After the death of its process, no call takes effect and none returns.
@@ -20,13 +21,18 @@ use punctual::{
         Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming,
     },
 };
-use tokio::time::sleep;
+use tokio::{spawn, time::sleep};
 
 use crate::{bug::Planted, fleet::Scene, process::Life};
 
 /// How long a wait lasts at most whose notification is lost: stores whose notifications can fail without a sign bound their
 /// waits.
 const DEAF_MAX: Duration = Duration::from_secs(3);
+
+/// The verbs whose calls can arrive after they were given up.
+const CAN_BE_LATE: [&str; 5] = ["enqueue", "reserve", "extend", "settle", "act"];
+/// How long after it was given up a call may still arrive, in milliseconds.
+pub(crate) const LATE_MS_MAX: u64 = 8_000;
 
 /// The store, as one process reaches it.
 pub(crate) struct Network {
@@ -38,7 +44,7 @@ pub(crate) struct Network {
     process: String,
     /// What each verb met so far.
     calls: Mutex<BTreeMap<&'static str, Calls>>,
-    planted: Planted,
+    planted: Arc<Planted>,
 }
 
 /// The calls of a verb so far.
@@ -57,6 +63,8 @@ struct Fate {
     refused: bool,
     lost: bool,
     deaf: bool,
+    /// The caller is told that the call was given up, and it arrives so much later.
+    late_ms: Option<u64>,
 }
 
 impl Network {
@@ -67,7 +75,7 @@ impl Network {
             salt,
             process: process.to_owned(),
             calls: Mutex::default(),
-            planted: Planted::new(scene, salt),
+            planted: Arc::new(Planted::new(scene, salt)),
         }
     }
 
@@ -95,7 +103,8 @@ impl Network {
             return Fate { deaf: is(faults.deaf), ..Fate::default() };
         }
         let (refused, lost, slow) = (is(faults.refused), is(faults.lost), is(faults.slow));
-        let (fails, failed) = (refused || lost, calls.failed);
+        let late = CAN_BE_LATE.contains(&verb) && is(faults.late);
+        let (fails, failed) = (refused || lost || late, calls.failed);
         calls.failed = fails;
         // A worker repeats a reserve at once, and the same leases answer it. Other verbs hold no leases.
         let costs = match verb {
@@ -107,7 +116,9 @@ impl Network {
             self.scene.harm(&self.process);
         }
         let most = if slow { faults.slow_ms } else { faults.latency_ms };
-        Fate { there_ms: random.u64(0..=most), back_ms: random.u64(0..=most), refused, lost, deaf: false }
+        let (there_ms, back_ms) = (random.u64(0..=most), random.u64(0..=most));
+        let late_ms = late.then(|| random.u64(0..=LATE_MS_MAX));
+        Fate { there_ms, back_ms, refused, lost, deaf: false, late_ms }
     }
 
     async fn travel(&self, ms: u64) {
@@ -124,7 +135,16 @@ impl Network {
         verb: &'static str,
         call: impl FnOnce() -> BoxFuture<'a, Result<T>> + Send + 'a,
     ) -> BoxFuture<'a, Result<T>> {
-        let Fate { there_ms, back_ms, refused, lost, .. } = self.fate(verb);
+        let fate = self.fate(verb);
+        self.send_to(verb, fate, call)
+    }
+
+    fn send_to<'a, T: Send + 'a>(
+        &'a self,
+        verb: &'static str,
+        Fate { there_ms, back_ms, refused, lost, .. }: Fate,
+        call: impl FnOnce() -> BoxFuture<'a, Result<T>> + Send + 'a,
+    ) -> BoxFuture<'a, Result<T>> {
         Box::pin(async move {
             self.travel(there_ms).await;
             if refused {
@@ -136,6 +156,47 @@ impl Network {
                 return Err(Error::new(ErrorKind::UnknownOutcome, format!("the answer of {verb} was lost")));
             }
             answer
+        })
+    }
+
+    /// As `send`, for a call that may arrive after it was given up: `arrive` owns what it passes on.
+    fn send_or_give_up<'a, T: Send + 'a>(
+        &'a self,
+        verb: &'static str,
+        call: impl FnOnce() -> BoxFuture<'a, Result<T>> + Send + 'a,
+        arrive: impl FnOnce(Arc<Scene>, Arc<Planted>) -> BoxFuture<'static, ()>,
+    ) -> BoxFuture<'a, Result<T>> {
+        let fate = self.fate(verb);
+        match fate.late_ms {
+            None => self.send_to(verb, fate, call),
+            Some(late_ms) => {
+                let arrive = arrive(Arc::clone(&self.scene), Arc::clone(&self.planted));
+                self.give_up(verb, fate.there_ms, late_ms, arrive)
+            }
+        }
+    }
+
+    /// Tells the caller that a call was given up. It arrives later, if its process lives until then.
+    fn give_up<'a, T: Send + 'a>(
+        &'a self,
+        verb: &'static str,
+        there_ms: u64,
+        late_ms: u64,
+        arrive: BoxFuture<'static, ()>,
+    ) -> BoxFuture<'a, Result<T>> {
+        Box::pin(async move {
+            self.travel(there_ms).await;
+            let life = self.life.clone();
+            spawn(async move {
+                sleep(Duration::from_millis(late_ms)).await;
+                if !life.is_over() {
+                    arrive.await;
+                }
+            });
+            Err(Error::new(
+                ErrorKind::UnknownOutcome,
+                format!("{verb} was given up; if its process lives, it arrives {late_ms} ms later"),
+            ))
         })
     }
 }
@@ -175,9 +236,14 @@ impl Store for Network {
     }
 
     fn enqueue<'a>(&'a self, call: CallId, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
-        self.send("enqueue", move || {
-            Box::pin(async move { self.planted.enqueue(self.inner(), call, jobs).await })
-        })
+        self.send_or_give_up(
+            "enqueue",
+            move || Box::pin(async move { self.planted.enqueue(self.inner(), call, jobs).await }),
+            |scene, planted| {
+                let jobs = jobs.to_vec();
+                Box::pin(async move { drop(planted.enqueue(&scene.memory, call, &jobs).await) })
+            },
+        )
     }
 
     fn enqueue_each<'a>(
@@ -189,13 +255,25 @@ impl Store for Network {
     }
 
     fn reserve<'a>(&'a self, request: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
-        self.send("reserve", move || {
-            Box::pin(async move { self.planted.reserve(self.inner(), request).await })
-        })
+        self.send_or_give_up(
+            "reserve",
+            move || Box::pin(async move { self.planted.reserve(self.inner(), request).await }),
+            |scene, planted| {
+                let request = request.clone();
+                Box::pin(async move { drop(planted.reserve_late(&scene.memory, request).await) })
+            },
+        )
     }
 
     fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
-        self.send("extend", move || Box::pin(async move { self.planted.extend(self.inner(), beats).await }))
+        self.send_or_give_up(
+            "extend",
+            move || Box::pin(async move { self.planted.extend(self.inner(), beats).await }),
+            |scene, planted| {
+                let beats = beats.to_vec();
+                Box::pin(async move { drop(planted.extend(&scene.memory, &beats).await) })
+            },
+        )
     }
 
     fn settle<'a>(
@@ -203,9 +281,14 @@ impl Store for Network {
         batch: &'a [Settlement],
         then: Option<&'a Reserve>,
     ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>> {
-        self.send("settle", move || {
-            Box::pin(async move { self.planted.settle(self.inner(), batch, then).await })
-        })
+        self.send_or_give_up(
+            "settle",
+            move || Box::pin(async move { self.planted.settle(self.inner(), batch, then).await }),
+            |scene, planted| {
+                let (batch, then) = (batch.to_vec(), then.cloned());
+                Box::pin(async move { drop(planted.settle(&scene.memory, &batch, then.as_ref()).await) })
+            },
+        )
     }
 
     fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>> {
@@ -248,9 +331,14 @@ impl Store for Network {
     }
 
     fn act<'a>(&'a self, targets: &'a [Target], action: &'a Action) -> BoxFuture<'a, Result<Vec<Acted>>> {
-        self.send("act", move || {
-            Box::pin(async move { self.planted.act(self.inner(), targets, action).await })
-        })
+        self.send_or_give_up(
+            "act",
+            move || Box::pin(async move { self.planted.act(self.inner(), targets, action).await }),
+            |scene, planted| {
+                let (targets, action) = (targets.to_vec(), action.clone());
+                Box::pin(async move { drop(planted.act(&scene.memory, &targets, &action).await) })
+            },
+        )
     }
 
     fn queue<'a>(&'a self, name: &'a str, op: &'a QueueOp) -> BoxFuture<'a, Result<QueueReply>> {

@@ -14,6 +14,11 @@ const PUBLICATIONS_FROM: u32 = 1_000;
 /// Sets the draw of publications apart. No seed of `seeds.txt` that is older than publications has any: what it found needs the
 /// calls of that time.
 const PUBLICATIONS_SALT: u64 = 0x746f_7069_6309;
+/// Sets the draw of late calls, crashes of clients and schedules apart. It is one with which no older seed of `seeds.txt` has any
+/// of them.
+const LATER_SALT: u64 = 0x0062_6573_690b_0712;
+/// The number of all ticks of the schedule. Those of jobs and publications are lower.
+pub(crate) const TICK: u32 = 2_000;
 /// Bounds of the first phase, in milliseconds.
 const CHAOS_MS: std::ops::RangeInclusive<u64> = 3_000..=40_000;
 /// The longest lease of a drawn plan, in milliseconds.
@@ -46,6 +51,10 @@ pub struct Plan {
     pub publications: Vec<PublicationPlan>,
     /// How many jobs the second of these queues holds at most.
     pub room: Option<u64>,
+    /// Crashes of clients, by time.
+    pub client_crashes: Vec<ClientCrashPlan>,
+    /// A schedule whose ticks all run, also those that were missed.
+    pub schedule: Option<SchedulePlan>,
 }
 
 /// A worker process.
@@ -179,6 +188,22 @@ pub struct EndPlan {
     pub down_ms: u64,
 }
 
+/// The crash of a client, which is started again.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct ClientCrashPlan {
+    pub at_ms: u64,
+    pub client: usize,
+}
+
+/// A schedule. Its ticks end at once when they run.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct SchedulePlan {
+    /// The time between two ticks.
+    pub every_ms: u64,
+    /// Whether each worker sets it when it starts; otherwise it is set once, at the beginning.
+    pub by_workers: bool,
+}
+
 /// How calls to the store fail in the first phase; rates are per mille.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Faults {
@@ -194,6 +219,8 @@ pub struct Faults {
     pub latency_ms: u64,
     /// Notifications that are lost.
     pub deaf: u32,
+    /// Calls that are given up, and take effect later.
+    pub late: u32,
 }
 
 impl Plan {
@@ -217,6 +244,7 @@ impl Plan {
             (0..random.u32(0..=harm)).map(|_| end(chaos_ms, workers.len(), &mut random)).collect();
         ends.sort_by_key(|end| end.at_ms);
         let rate = |random: &mut Rng| [0, 0, 5, 20, 100][random.usize(0..5)];
+        let mut later = Rng::with_seed(seed ^ LATER_SALT);
         let faults = Faults {
             refused: rate(&mut random),
             lost: rate(&mut random),
@@ -224,10 +252,27 @@ impl Plan {
             slow_ms: [50, 500, 6_000][random.usize(0..3)],
             latency_ms: [0, 0, 1, 5, 30][random.usize(0..5)],
             deaf: [0, 0, 50, 500][random.usize(0..4)],
+            late: [0, 0, 0, 20, 100][later.usize(0..5)],
         };
+        let client_crashes = client_crashes(chaos_ms, clients.len(), &mut later);
+        let schedule = schedule(&mut later);
         let group_limit = (taste.groups && random.bool()).then(|| random.u32(1..=2));
         let (publications, room) = publications(seed, chaos_ms, clients.len());
-        Self { seed, chaos_ms, workers, clients, jobs, acts, ends, faults, group_limit, publications, room }
+        Self {
+            seed,
+            chaos_ms,
+            workers,
+            clients,
+            jobs,
+            acts,
+            ends,
+            faults,
+            group_limit,
+            publications,
+            room,
+            client_crashes,
+            schedule,
+        }
     }
 
     /// Returns the job with this name.
@@ -362,6 +407,21 @@ fn publications(seed: u64, chaos_ms: u64, clients: usize) -> (Vec<PublicationPla
     (publications, random.bool().then(|| random.u64(1..=2)))
 }
 
+/// Draws crashes of clients. One seed in four has any.
+fn client_crashes(chaos_ms: u64, clients: usize, random: &mut Rng) -> Vec<ClientCrashPlan> {
+    let number = if random.u8(0..4) == 0 { random.u32(1..=3) } else { 0 };
+    let crash = |_| ClientCrashPlan { at_ms: random.u64(0..chaos_ms), client: random.usize(0..clients) };
+    let mut crashes: Vec<ClientCrashPlan> = (0..number).map(crash).collect();
+    crashes.sort_by_key(|crash| crash.at_ms);
+    crashes
+}
+
+/// Draws a schedule. One seed in five has one.
+fn schedule(random: &mut Rng) -> Option<SchedulePlan> {
+    (random.u8(0..5) == 0)
+        .then(|| SchedulePlan { every_ms: random.u64(1_000..=6_000), by_workers: random.bool() })
+}
+
 fn act(jobs: &[JobPlan], chaos_ms: u64, clients: usize, random: &mut Rng) -> ActPlan {
     let job = &jobs[random.usize(0..jobs.len())];
     let from = job.at_ms.min(chaos_ms - 1);
@@ -377,5 +437,22 @@ fn act(jobs: &[JobPlan], chaos_ms: u64, clients: usize, random: &mut Rng) -> Act
             6 => DeedPlan::Retry,
             _ => DeedPlan::Delete,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Those of `seeds.txt` that were found after this.
+    const FOUND_LATER: [u64; 3] = [5139, 6922, 8459];
+
+    #[test]
+    fn seeds_that_found_something_before_meet_no_faults_that_were_added_later() {
+        for seed in crate::seeds::kept().into_iter().filter(|seed| !FOUND_LATER.contains(seed)) {
+            let plan = Plan::of(seed);
+            let has = 0 < plan.faults.late || !plan.client_crashes.is_empty() || plan.schedule.is_some();
+            assert!(!has, "seed {seed}");
+        }
     }
 }

@@ -15,6 +15,7 @@ use crate::{
     fleet::{QUEUE, SECOND_QUEUE, Scene},
     handler::{Hand, handle},
     network::Network,
+    schedule,
 };
 
 /// Whether a process is alive. Clones share it.
@@ -54,6 +55,11 @@ impl Process {
         let network: Arc<dyn Store> = Arc::new(Network::new(scene, &life, &name, salt));
         let client = Client::new(Arc::new(RecordingStore::new(network, Arc::clone(&recorder))));
         Self { name, life, recorder, client }
+    }
+
+    /// Takes everything from it.
+    pub(crate) fn crash(self) {
+        self.life.end();
     }
 }
 
@@ -99,6 +105,7 @@ impl Running {
             .shutdown_grace(Duration::from_millis(plan.shutdown_grace_ms))
             .serve_topics(has_topic)
             .handle_raw(handle);
+        let worker = schedule::set_by(worker, scene.plan.schedule);
         let task = spawn_local(worker.run_until(shutdown.clone()));
         Self { name, life, shutdown, task }
     }

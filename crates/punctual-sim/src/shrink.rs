@@ -27,6 +27,7 @@ impl Shrinking<'_> {
         smaller |= self.fewer(|plan| &mut plan.acts);
         smaller |= self.fewer(|plan| &mut plan.ends);
         smaller |= self.fewer(|plan| &mut plan.publications);
+        smaller |= self.fewer(|plan| &mut plan.client_crashes);
         smaller |= self.fewer_workers();
         smaller |= self.simpler();
         for at in 0..self.plan.jobs.len() {
@@ -94,6 +95,7 @@ impl Shrinking<'_> {
             plan.jobs.iter_mut().for_each(|job| job.client = 0);
             plan.acts.iter_mut().for_each(|act| act.client = 0);
             plan.publications.iter_mut().for_each(|publication| publication.client = 0);
+            plan.client_crashes.iter_mut().for_each(|crash| crash.client = 0);
             plan.clients = vec![0];
             !is_simple
         });
@@ -102,6 +104,8 @@ impl Shrinking<'_> {
         smaller |= self.change(|plan| std::mem::take(&mut plan.faults.slow) != 0);
         smaller |= self.change(|plan| std::mem::take(&mut plan.faults.latency_ms) != 0);
         smaller |= self.change(|plan| std::mem::take(&mut plan.faults.deaf) != 0);
+        smaller |= self.change(|plan| std::mem::take(&mut plan.faults.late) != 0);
+        smaller |= self.change(|plan| plan.schedule.take().is_some());
         smaller |= self.change(|plan| plan.group_limit.take().is_some());
         smaller |= self.change(|plan| plan.room.take().is_some());
         for worker in 0..self.plan.workers.len() {
@@ -112,7 +116,8 @@ impl Shrinking<'_> {
             let acts = plan.acts.iter().map(|act| act.at_ms);
             let publications = plan.publications.iter().map(|publication| publication.at_ms);
             let jobs = plan.jobs.iter().map(|job| job.at_ms);
-            jobs.chain(ends).chain(acts).chain(publications).max().unwrap_or(0) + 1
+            let crashes = plan.client_crashes.iter().map(|crash| crash.at_ms);
+            jobs.chain(ends).chain(acts).chain(publications).chain(crashes).max().unwrap_or(0) + 1
         };
         smaller |= self.change(|plan| {
             let least = last(plan);

@@ -24,8 +24,21 @@ pub fn tell(plan: &Plan, run: &Run) -> String {
 }
 
 fn tell_plan(plan: &Plan, story: &mut String) -> std::fmt::Result {
-    let Plan { seed, chaos_ms, workers, clients, jobs, acts, ends, faults, group_limit, publications, room } =
-        plan;
+    let Plan {
+        seed,
+        chaos_ms,
+        workers,
+        clients,
+        jobs,
+        acts,
+        ends,
+        faults,
+        group_limit,
+        publications,
+        room,
+        client_crashes,
+        schedule,
+    } = plan;
     writeln!(story, "seed {seed}: {chaos_ms} ms of harm, clocks of clients {clients:?} ms off")?;
     for (n, worker) in workers.iter().enumerate() {
         writeln!(story, "  w{n}: {worker:?}")?;
@@ -58,6 +71,9 @@ fn tell_plan(plan: &Plan, story: &mut String) -> std::fmt::Result {
             end.at_ms, end.worker, end.down_ms
         )?;
     }
+    for crash in client_crashes {
+        writeln!(story, "  at {} ms c{} crashes, and starts again", crash.at_ms, crash.client)?;
+    }
     writeln!(story, "  {faults:?}")?;
     if let Some(limit) = group_limit {
         writeln!(story, "  at most {limit} of a group at once")?;
@@ -67,6 +83,10 @@ fn tell_plan(plan: &Plan, story: &mut String) -> std::fmt::Result {
     }
     if let Some(room) = room {
         writeln!(story, "  at most {room} jobs in the second queue of the topic")?;
+    }
+    if let Some(schedule) = schedule {
+        let by = if schedule.by_workers { "each worker when it starts" } else { "an operator" };
+        writeln!(story, "  a schedule that ticks every {} ms, set by {by}", schedule.every_ms)?;
     }
     Ok(())
 }

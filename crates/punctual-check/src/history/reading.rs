@@ -4,7 +4,7 @@
 //! death of its process, or of the server that it was sent to. Only what has none of these may still happen for ever.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fs::File,
     io::{self, BufRead, BufReader},
     path::Path,
@@ -55,6 +55,9 @@ pub(super) struct Reading {
     lost_since: HashMap<Repeated, u64>,
     /// When it was answered.
     answered_at: HashMap<Repeated, u64>,
+    /// Whether all calls went to one store, without shards: once a reserve of an instance was answered, an earlier one gives
+    /// nothing (S3).
+    is_one_store: bool,
     /// When a slot was free again.
     freed: HashMap<(Job, u64), u64>,
     /// When the process that had it was told that it has not, or ended it: of the file at hand.
@@ -74,6 +77,21 @@ pub(super) struct Reading {
 }
 
 impl Reading {
+    /// All calls went to one store, without shards.
+    pub(super) fn of_one_store() -> Self {
+        Self { is_one_store: true, ..Self::default() }
+    }
+
+    pub(super) fn files(mut self, files: impl IntoIterator<Item = Vec<Line>>) -> History {
+        for file in files {
+            self.begin();
+            for line in file {
+                self.line(line);
+            }
+        }
+        self.finish()
+    }
+
     pub(super) fn file(&mut self, path: &Path) -> io::Result<()> {
         self.begin();
         let mut file = BufReader::with_capacity(1 << 20, File::open(path)?);
@@ -210,7 +228,7 @@ impl Reading {
     }
 
     fn tried(&mut self, span: Span, wanted: Wanted, fate: Fate) {
-        let Wanted { id, queue, sum, due, unique, group, concurrency, expires, expect } = wanted;
+        let Wanted { id, queue, sum, due, unique, group, concurrency, expires, expect, is_tick } = wanted;
         let concurrency = concurrency.map(|Concurrency { key, limit }| {
             (self.name(format!("{:?}", ("concurrency", &queue, &group, key))), limit)
         });
@@ -239,6 +257,7 @@ impl Reading {
             group,
             expires,
             expect,
+            is_tick,
         });
     }
 
@@ -449,7 +468,23 @@ impl Reading {
     /// Until when each call without an answer may have taken effect.
     fn close(&mut self) {
         let answered_at = std::mem::take(&mut self.answered_at);
-        let answered = |call| answered_at.get(&call).copied().unwrap_or(NEVER);
+        let mut reserves = BTreeMap::new();
+        if self.is_one_store {
+            for (call, m) in &answered_at {
+                if let Repeated::Reserve(CallId(instance, number)) = call {
+                    reserves.insert((*instance, *number), *m);
+                }
+            }
+        }
+        let answered = |call| {
+            let later = match call {
+                Repeated::Reserve(CallId(instance, number)) => {
+                    reserves.range((instance, number)..=(instance, u64::MAX)).map(|(_, m)| *m).min()
+                }
+                Repeated::Enqueue(_) => None,
+            };
+            answered_at.get(&call).copied().into_iter().chain(later).min().unwrap_or(NEVER)
+        };
         for Open { proc, from, told, op } in std::mem::take(&mut self.open) {
             let killed = self.killed_at.get(&self.history.procs[proc as usize].name).copied();
             // What its process had been told by then was sent to no later server.

@@ -58,7 +58,9 @@ pub(super) fn waits(story: &Story<'_>, history: &History, links: &[Link<'_>]) ->
             run.span.to.saturating_sub(run.now.saturating_sub(run.row.run_at).saturating_mul(NS_PER_MS));
         // A worker may hold a suspect until another one has ended.
         let is_suspect = POISON_LIMIT <= run.row.expired_leases + 1;
-        let start = story.starts.iter().find(|start| start.fence == run.row.fence && !is_suspect);
+        // It calls the store before the handler of a tick begins, and a call may take long.
+        let is_tick = story.tries.iter().any(|t| t.is_tick);
+        let start = story.starts.iter().find(|start| start.fence == run.row.fence && !is_suspect && !is_tick);
         let span =
             Span { from: since.max(due), to: start.map_or(run.span.to, |start| start.m.max(run.span.to)) };
         waits.push(Wait { job: story.job, span, reserved: Some(run.span.to) });

@@ -2,11 +2,12 @@
 
 use punctual::State;
 use punctual_check::{
-    Options, Verdict, Word,
+    History, Options, Verdict, Word,
     event::{
         Accepted, Answer, CallId, Deed, Due, Ended, Hex, Key, LeaseId, Op, Reservation, Reservations, Said,
         What,
     },
+    judge,
 };
 
 use super::hand::{File, LEASE_MS, SECOND, id, verdict, verdict_with};
@@ -278,6 +279,11 @@ fn a_kill_hits_who_was_at_work() {
 
 /// A reserve that is not answered before a job is handed out twice, and this behind it.
 fn unanswered_reserve(more: impl Fn(&mut File, CallId), second: f64) -> Verdict {
+    let (other, file) = beside_an_unanswered_reserve(more, second);
+    verdict(&[&other, &file])
+}
+
+fn beside_an_unanswered_reserve(more: impl Fn(&mut File, CallId), second: f64) -> (File, File) {
     let (mut file, mut other) = (File::new("all", 9), File::new("other", 9));
     let call = CallId(Hex(5), 5);
     file.enqueue(1.0, 1);
@@ -289,7 +295,7 @@ fn unanswered_reserve(more: impl Fn(&mut File, CallId), second: f64) -> Verdict 
     file.begin_as(second, row, vec![]);
     file.end(second + 0.5, 1, 9);
     file.dump(60.0, &[(1, State::Done)]);
-    verdict(&[&other, &file])
+    (other, file)
 }
 
 #[test]
@@ -305,9 +311,15 @@ fn a_call_that_is_not_answered_ends_at_the_answer_of_its_repetition() {
     breaks(&unanswered_reserve(|_, _| (), 17.0), "D6", true);
     breaks(&unanswered_reserve(answer(18.5), 19.0), "D6", false);
     breaks(&unanswered_reserve(answer(17.0), 19.0), "D6", true);
-    // Another call says nothing about it.
-    let other = |file: &mut File, _| answer(17.0)(file, CallId(Hex(5), 6));
-    breaks(&unanswered_reserve(other, 19.0), "D6", false);
+    // A later call says nothing about it if it went to another shard, and an earlier one, or one of another instance, never does.
+    for (later, is_so) in [(CallId(Hex(5), 6), true), (CallId(Hex(5), 4), false), (CallId(Hex(6), 6), false)]
+    {
+        let other = |file: &mut File, _| answer(17.0)(file, later);
+        breaks(&unanswered_reserve(other, 19.0), "D6", false);
+        let (other, file) = beside_an_unanswered_reserve(other, 19.0);
+        let history = History::of_one_store([other.0, file.0]);
+        breaks(&judge(&history, Options::default()), "D6", is_so);
+    }
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn sum(n: u64) -> Hex {
 }
 
 /// One process' lines. Instants are seconds; a call takes a microsecond.
-pub(crate) struct File(Vec<Line>);
+pub(crate) struct File(pub(crate) Vec<Line>);
 
 impl File {
     /// A process with so many slots, from the beginning on.
@@ -94,6 +94,7 @@ impl File {
             concurrency: None,
             expires: None,
             expect: None,
+            is_tick: false,
         }
     }
 

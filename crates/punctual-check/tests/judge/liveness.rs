@@ -39,6 +39,33 @@ fn a_worker_that_sleeps_beside_a_due_job_is_late() {
     }
 }
 
+/// A process that dies excuses who waits for what it held. A producer holds nothing.
+#[test]
+fn a_worker_that_died_excuses_a_late_start_and_a_producer_does_not() {
+    for (slots, late) in [(0, true), (1, false)] {
+        let (mut driver, worker) = run_at(6.0);
+        let other = File::new("other", slots);
+        driver.kill(3.0, "other");
+        driver.dump(200.0, &[(1, State::Done)]);
+        is_late(&judged(&[&driver, &worker, &other]), late);
+    }
+}
+
+/// The worker of a tick calls the store before its handler begins.
+#[test]
+fn a_job_that_begins_long_after_it_was_reserved_is_late_unless_it_is_a_tick() {
+    for is_tick in [false, true] {
+        let (mut driver, mut worker) = (File::new("driver", 0), File::new("worker", 2));
+        driver.enqueue_as(1.0, 1, 1.0, |job| job.is_tick = is_tick);
+        let (op, batch) = File::batch(1.5, vec![File::row(1.5, 1, 7)], vec![]);
+        worker.call(1.5, op, Answer::Reserve(batch));
+        worker.note(9.0, What::Start { id: id(1), fence: 7, sum: File::wanted(1).sum });
+        worker.end(9.1, 1, 7);
+        driver.dump(200.0, &[(1, State::Done)]);
+        is_late(&judged(&[&driver, &worker]), !is_tick);
+    }
+}
+
 #[test]
 fn a_worker_that_was_asked_to_end_has_no_slot_free() {
     for (asked_at, late) in [(1.4, false), (9.0, true)] {

@@ -445,6 +445,7 @@ impl Simulator {
             concurrency: None,
             expires: None,
             expect: job.marked.then_some(Expect::Done),
+            is_tick: false,
         };
         let call = CallId(Hex(p as u64), self.t);
         let op = |wanted| Op::Enqueue { call, jobs: vec![wanted] };

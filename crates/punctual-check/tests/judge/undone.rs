@@ -55,6 +55,7 @@ impl File {
             concurrency: None,
             expires: None,
             expect: None,
+            is_tick: false,
         };
         let answer = Accepted::Inserted { run_at: 0, id: None };
         self.call(m, Op::Enqueue { call: CALL, jobs: vec![job] }, Answer::Enqueue(vec![answer]));
