@@ -601,6 +601,47 @@ async fn a_tick_waits_for_a_store_that_is_away() {
     }
 }
 
+/// Ticks that fail for hours do not each look for all those behind them.
+#[tokio::test]
+async fn ticks_that_come_back_after_a_failure_take_a_few_calls_each() {
+    const FAILED: u64 = 60;
+    let clock = ManualClock::new(minute(0));
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let counting = FaultyStore::new(Arc::new(MemoryStore::new(Clock::Manual(clock.clone()))), move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        Fault::Pass
+    });
+    let client = Client::new(Arc::new(counting));
+    let all = every_minute().on_misfire(Misfire::RunAll { at_most: 1_000 }).unwrap();
+    client.schedule("sales").set(all, report()).await.unwrap();
+    let (t, ran) = (TestQueue::new(), Arc::new(Mutex::new(Vec::new())));
+    let failing_first = {
+        let ran = Arc::clone(&ran);
+        move |_: Report, ctx: Ctx| {
+            let (at, ran) = (ctx.scheduled_for().unwrap(), Arc::clone(&ran));
+            async move {
+                if at <= minute(FAILED) && ctx.attempt() == 1 {
+                    // Between two ticks, when the next one waits.
+                    return Outcome::Retry { after: Some(MINUTE * 121 / 2), error: "no paper".to_owned() };
+                }
+                ran.lock().unwrap().push((at.as_ms() - START) / 60_000);
+                Outcome::Done
+            }
+        }
+    };
+    for n in 1..=4 * FAILED + 1 {
+        calls.store(0, Ordering::Relaxed);
+        clock.advance(MINUTE / 2);
+        t.drain(Worker::new(&client).queue("reports").handle(failing_first.clone())).await.unwrap();
+        let made = calls.load(Ordering::Relaxed);
+        assert!(made <= 20, "{made} calls in half-minute {n}");
+    }
+    let mut ran = std::mem::take(&mut *ran.lock().unwrap());
+    ran.sort_unstable();
+    assert_eq!(ran, (1..=2 * FAILED).collect::<Vec<_>>());
+}
+
 /// Not even where more of its successors ran than are tried.
 #[tokio::test]
 async fn a_tick_that_comes_back_passes_over_all_that_ran() {

@@ -170,6 +170,12 @@ async fn enqueue_next(call: &Call, tick: Tick<'_>) -> Result<Option<&'static str
         Misfire::RunAll { at_most } => {
             let first = cron.first_to_run(tick.at, now, at_most);
             let is_left_out = tick.at < first;
+            // It enqueued its successor when it was held, or before its handler failed. To pass over all those that have run since
+            // is needed only if none waits.
+            let was_admitted = is_held || job.expired_leases + 1 < job.attempt;
+            if was_admitted && schedule.waits_for(&is).await?.is_some() {
+                return Ok((is_left_out && is_new).then_some("missed"));
+            }
             (if is_left_out { before(first) } else { tick.at }, is_left_out && is_new)
         }
     };

@@ -138,10 +138,10 @@ impl ScheduleHandle {
             return Ok(if made_room { Next::OtherId } else { Next::Behind(at) });
         }
         let Some(job) = job else { return Ok(Next::Again) };
-        if job.id == own {
+        if job.id.is_same_elsewhere(own) {
             // It met itself. Once it has started, it does not hold the key, and its successor may have made room meanwhile.
             let holder = self.client.holder(&named.schedule.unique_key(&self.name)).await?;
-            if holder.is_some_and(|holder| holder.id == own) {
+            if holder.is_some_and(|holder| holder.id == job.id) {
                 return Ok(Next::Stop);
             }
             // It stands for the ticks that were missed until now, unless all of these run.
@@ -174,7 +174,7 @@ impl ScheduleHandle {
     }
 
     /// Returns the time of the waiting tick, if it is of this generation.
-    async fn waits_for(&self, named: &NamedSchedule) -> Result<Option<Timestamp>> {
+    pub(crate) async fn waits_for(&self, named: &NamedSchedule) -> Result<Option<Timestamp>> {
         let waiting = self.client.holder(&named.schedule.unique_key(&self.name)).await?;
         let tick = waiting.as_ref().and_then(Tick::of);
         let its = tick.filter(|tick| tick.name == self.name && tick.generation == named.generation);
