@@ -13,6 +13,9 @@ use crate::{
     store::{EndReason, Verdict},
 };
 
+/// The error of an attempt whose lease expired.
+pub(crate) const LEASE_EXPIRED: &str = "lease expired";
+
 /// A run in progress, as its store knows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
@@ -141,7 +144,7 @@ pub(crate) fn reclaimed(run: &Run, now: Timestamp) -> Next {
         let run_at = is_parted.then(|| Timestamp::saturating_from_ms(now.as_ms().saturating_add(pause)));
         Next { attempt: run.attempt + 1, ..Next::waiting(run, run_at) }
     };
-    Next { expired_leases, snoozes: run.snoozes, failed: Some("lease expired".to_owned()), ..next }
+    Next { expired_leases, snoozes: run.snoozes, failed: Some(LEASE_EXPIRED.to_owned()), ..next }
 }
 
 /// Returns whether one more expired lease ends the job, unless the run had company (S9).

@@ -12,6 +12,7 @@ use crate::{
         cron::Misfire,
         error::{ErrorKind, Result},
         job::JobRecord,
+        lifecycle::LEASE_EXPIRED,
         limits::ID_MEMORY,
         schedule::{Schedule, Tick},
     },
@@ -171,8 +172,9 @@ async fn enqueue_next(call: &Call, tick: Tick<'_>) -> Result<Option<&'static str
             let first = cron.first_to_run(tick.at, now, at_most);
             let is_left_out = tick.at < first;
             // It enqueued its successor when it was held, or before its handler failed. To pass over all those that have run since
-            // is needed only if none waits.
-            let was_admitted = is_held || job.expired_leases + 1 < job.attempt;
+            // is needed only if none waits. Its worker can have died, or its time been over, before that.
+            let is_of_handler = |error: &str| error != LEASE_EXPIRED && !error.starts_with("timeout after ");
+            let was_admitted = is_held || job.failures.iter().any(|failure| is_of_handler(&failure.error));
             if was_admitted && schedule.waits_for(&is).await?.is_some() {
                 return Ok((is_left_out && is_new).then_some("missed"));
             }
