@@ -45,7 +45,7 @@
 //! | D6 | two leases of a job stand at once, or one ends twice, or a process goes on with one that it was told is gone |
 //! | D7 | a job runs after three expired leases in a row, or dies of fewer |
 //! | D7b | attempts, expired leases or the next instant are counted wrong |
-//! | D8 | a job waits or runs at rest, unless it is due later; a due job does not start, or a lapsed lease is not reclaimed, within [`Options::start_within`], with a slot free and no harm done; a process that was asked to end has none |
+//! | D8 | a job waits or runs at rest, unless it is due later; a due job does not start (a tick: is not reserved), or a lapsed lease is not reclaimed, within [`Options::start_within`], with a slot free and no harm done; a process that was asked to end has none |
 //! | D9 | a job stands in two places at rest, or the store's audit found something |
 //! | V | a verdict leads elsewhere than it says |
 //! | S8, S9 | a lease is lost for no reason, is reclaimed before its time |

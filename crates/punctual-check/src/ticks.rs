@@ -1,8 +1,8 @@
 //! Whether a schedule ticked as it should, by the ticks that a store holds in the end.
 
-use punctual::{Timestamp, schedule::Cron};
+use punctual::{JobRecord, State, Timestamp, limits::POISON_LIMIT, schedule::Cron};
 
-/// A tick that a store holds, and that was not cancelled.
+/// A tick that a store holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TickAtRest {
     /// The time of the schedule that it stands for.
@@ -11,7 +11,19 @@ pub struct TickAtRest {
     pub may_be_last: bool,
 }
 
+impl TickAtRest {
+    /// Returns the tick that a job is; `None` if it is none.
+    pub fn of(job: &JobRecord) -> Option<Self> {
+        let at = job.headers.get("scheduled_for")?.parse().ok()?;
+        let may_be_last = job.state == State::Dead && POISON_LIMIT <= job.expired_leases;
+        Some(Self { at: Timestamp::from_ms(at).ok()?, may_be_last })
+    }
+}
+
 /// Judges the ticks of a schedule that makes up for all that it missed: each of them is there once.
+///
+/// Leave out cancelled ones: the one that waited when the schedule was removed, and those that made room for an earlier one and
+/// are there again under another id.
 ///
 /// `begun` is when it was there, if that is known: the next tick is the first. `ended` is an instant up to which all of its
 /// ticks had ended.
@@ -39,8 +51,9 @@ pub fn judge_ticks(
             Some(next) if tick.may_be_last && expected < Some(next) => {}
             None if tick.may_be_last || expected.is_none_or(|expected| ended < expected) => {}
             Some(next) => {
+                let expected = expected.map_or_else(|| "no time".to_owned(), |at| at.to_string());
                 return Err(format!(
-                    "after {}, the schedule ticked at {next}, and should at {expected:?}",
+                    "after {}, the schedule ticked at {next}, and should at {expected}",
                     tick.at
                 ));
             }

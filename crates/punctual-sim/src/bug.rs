@@ -91,7 +91,7 @@ bugs! {
     RescheduleForgotten = "reschedule-forgotten",
     /// A subscription is answered, and the queue gets no jobs.
     SubscriptionForgotten = "subscription-forgotten",
-    /// A reserve that arrives after it was given up is taken for a new one.
+    /// A reserve that arrives after it was given up is taken for a new one, unless it came with settlements.
     LateReserveIsNew = "late-reserve-is-new",
 }
 

@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 
 use punctual::{
     Client, Job, JobRecord, State, Timestamp, Worker,
-    limits::POISON_LIMIT,
     schedule::{Cron, Misfire},
 };
 use punctual_check::{Recorder, RecordingStore, TickAtRest, judge_ticks};
@@ -76,10 +75,10 @@ impl Schedule {
         loop {
             self.ended = self.client.store().now().await.expect("the store in memory knows the time");
             let jobs = scene.all_jobs().await;
-            let left = jobs.iter().filter(|job| !job.state.is_ended()).filter_map(time_of);
+            let left = jobs.iter().filter(|job| !job.state.is_ended()).filter_map(TickAtRest::of);
             // Not by when they are due: one that is made up for is due when it was enqueued, and one that could not enqueue its
             // successor was put off.
-            if left.min().is_some_and(|next| self.ended < next) {
+            if left.min().is_some_and(|next| self.ended < next.at) {
                 break;
             }
             if until <= Instant::now() {
@@ -92,17 +91,7 @@ impl Schedule {
 
     /// Judges its ticks, of all jobs that the store holds.
     pub(crate) fn judge(&self, jobs: &[JobRecord]) -> Result<(), String> {
-        // The one that waited when the schedule was removed is cancelled, and so is one that made room for an earlier one: it is
-        // there again under another id.
-        let ticks = jobs.iter().filter(|job| job.state != State::Cancelled).filter_map(|job| {
-            let may_be_last = job.state == State::Dead && POISON_LIMIT <= job.expired_leases;
-            Some(TickAtRest { at: time_of(job)?, may_be_last })
-        });
+        let ticks = jobs.iter().filter(|job| job.state != State::Cancelled).filter_map(TickAtRest::of);
         judge_ticks(&cron(self.plan), self.begun, self.ended, ticks.collect())
     }
-}
-
-/// The time of the schedule that a job stands for, if it is a tick.
-fn time_of(job: &JobRecord) -> Option<Timestamp> {
-    job.headers.get("scheduled_for")?.parse().ok().and_then(|ms| Timestamp::from_ms(ms).ok())
 }

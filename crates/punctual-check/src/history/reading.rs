@@ -2,6 +2,7 @@
 //!
 //! What was not answered ends at the answer of its repetition, since a store gives a repeated call nothing twice; else at the
 //! death of its process, or of the server that it was sent to. Only what has none of these may still happen for ever.
+//! On one store without shards, a reserve also ends at the answer of a later one of its instance.
 
 use std::{
     collections::{BTreeMap, HashMap},

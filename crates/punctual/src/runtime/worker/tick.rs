@@ -171,8 +171,8 @@ async fn enqueue_next(call: &Call, tick: Tick<'_>) -> Result<Option<&'static str
         Misfire::RunAll { at_most } => {
             let first = cron.first_to_run(tick.at, now, at_most);
             let is_left_out = tick.at < first;
-            // It enqueued its successor when it was held, or before its handler failed. To pass over all those that have run since
-            // is needed only if none waits. Its worker can have died, or its time been over, before that.
+            // It enqueued its successor when it was held, or before its handler failed, so it need not pass over all that have run
+            // since if one waits. A lease that expired and a timeout prove nothing: they can have come before that.
             let is_of_handler = |error: &str| error != LEASE_EXPIRED && !error.starts_with("timeout after ");
             let was_admitted = is_held || job.failures.iter().any(|failure| is_of_handler(&failure.error));
             if was_admitted && schedule.waits_for(&is).await?.is_some() {

@@ -9,11 +9,9 @@ use std::{
 use punctual::{
     Client, JobId, JobRecord, NewJob, Payload, State, Timestamp,
     job::Filter,
-    limits::POISON_LIMIT,
     schedule::{Cron, Misfire, Schedule},
     topic::TOPICS_QUEUE,
 };
-
 use punctual_check::{TickAtRest, judge_ticks};
 
 use crate::{
@@ -73,15 +71,15 @@ impl Beside {
     /// Removes the schedule when no tick of it is overdue, so that nothing is left to come.
     pub(super) async fn end(&mut self, client: &Client) -> Outcome<()> {
         let schedule = client.schedule(SCHEDULE);
+        let ticks = Filter::parse(&format!("kind:{TICK}"))?;
         let begin = Instant::now();
         loop {
             self.ended = until_reached(async || client.store().now().await).await?;
-            let ticks = Filter::parse(&format!("kind:{TICK}"))?;
-            let ticks = until_reached(async || all(client, &ticks).await).await?;
-            let left = ticks.iter().filter(|job| !job.state.is_ended()).map(time_of);
+            let jobs = until_reached(async || all(client, &ticks).await).await?;
             // Not by when they are due: one that is made up for is due when it was enqueued, and one that could not enqueue its
             // successor was put off.
-            if left.collect::<Outcome<Vec<_>>>()?.into_iter().min().is_some_and(|next| self.ended < next) {
+            let left = ticks_of(jobs.iter().filter(|job| !job.state.is_ended()))?.into_iter().min();
+            if left.is_some_and(|next| self.ended < next.at) {
                 break;
             }
             if MADE_UP_MAX < begin.elapsed() {
@@ -111,22 +109,14 @@ impl Beside {
             }
         }
         judge_publications(&self.published, &dead, &news)?;
-        let ticks = all(client, &Filter::parse(&format!("kind:{TICK}"))?).await?;
-        let mut at = Vec::new();
-        // The one that waited when the schedule was removed is cancelled, and so is one that made room for an earlier one: it is
-        // there again under another id.
-        for tick in ticks.iter().filter(|job| job.state != State::Cancelled) {
-            let may_be_last = tick.state == State::Dead && POISON_LIMIT <= tick.expired_leases;
-            at.push(TickAtRest { at: time_of(tick)?, may_be_last });
-        }
-        Ok(judge_ticks(&self.cron, Some(self.begun), self.ended, at)?)
+        let jobs = all(client, &Filter::parse(&format!("kind:{TICK}"))?).await?;
+        let ticks = ticks_of(jobs.iter().filter(|job| job.state != State::Cancelled))?;
+        Ok(judge_ticks(&self.cron, Some(self.begun), self.ended, ticks)?)
     }
 }
 
-/// The time of the schedule that a tick stands for.
-fn time_of(tick: &JobRecord) -> Outcome<Timestamp> {
-    let at_ms = tick.headers.get("scheduled_for").ok_or("a tick without its time")?;
-    Ok(Timestamp::from_ms(at_ms.parse()?)?)
+fn ticks_of<'a>(jobs: impl Iterator<Item = &'a JobRecord>) -> Outcome<Vec<TickAtRest>> {
+    jobs.map(|job| Ok(TickAtRest::of(job).ok_or("a tick without its time")?)).collect()
 }
 
 /// Each publication has one job in each subscribed queue. `news`: of each job, which publication it is of, and its queue.

@@ -23,7 +23,7 @@ pub(super) const NO_ROOM: &str = "its queue has no room for the next tick";
 
 /// How often the same tick can have made room for earlier ones.
 const ROUNDS_MAX: u32 = 16;
-/// How many ticks that already ended are skipped: as many as can have been missed.
+/// How many ticks that have ended or started are skipped: as many as can have been missed.
 const BEHIND_MAX: u32 = MISSED_MAX + 16;
 
 /// Returns whether an error concerns the whole store and is transient.
