@@ -15,6 +15,10 @@ use crate::{
 
 /// The error of an attempt whose lease expired.
 pub(crate) const LEASE_EXPIRED: &str = "lease expired";
+/// The start of the error of a run that took longer than its timeout, which follows.
+pub(crate) const TIMED_OUT: &str = "timeout after ";
+/// The start of the error of a run that panicked. The message follows.
+pub(crate) const PANICKED: &str = "panic: ";
 
 /// A run in progress, as its store knows it.
 #[derive(Clone, Copy, Debug)]

@@ -15,6 +15,7 @@ use crate::{
     core::{
         error::{Error, ErrorKind, Result},
         job::{NewJob, cut_error},
+        lifecycle::{PANICKED, TIMED_OUT},
     },
     runtime::{
         handler::{Call, Stop},
@@ -177,9 +178,9 @@ impl Running {
 
 /// Returns the type of a run's error, which must be one of few. Texts of handlers have no type.
 fn error_type(error: &str) -> &'static str {
-    if error.starts_with("timeout after ") {
+    if error.starts_with(TIMED_OUT) {
         "timeout"
-    } else if error.starts_with("panic: ") {
+    } else if error.starts_with(PANICKED) {
         "panic"
     } else {
         names::OTHER

@@ -16,7 +16,7 @@ use tokio::time::error::Elapsed;
 use crate::{
     core::{
         job::{State, cut_error},
-        lifecycle,
+        lifecycle::{self, PANICKED, TIMED_OUT},
         limits::DELAY_MAX_MS,
         outcome::Outcome,
         time::{Timestamp, When},
@@ -92,8 +92,8 @@ async fn guard<F: Future>(
 ) -> Result<F::Output, Outcome> {
     match catch_panic(in_time(run, call, timeout, grace)).await {
         Ok(Ok(ended)) => Ok(ended),
-        Ok(Err(_elapsed)) => Err(Outcome::retry(format_args!("timeout after {timeout:?}"))),
-        Err(panic) => Err(Outcome::retry(format_args!("panic: {panic}"))),
+        Ok(Err(_elapsed)) => Err(Outcome::retry(format_args!("{TIMED_OUT}{timeout:?}"))),
+        Err(panic) => Err(Outcome::retry(format_args!("{PANICKED}{panic}"))),
     }
 }
 

@@ -33,7 +33,7 @@ use crate::{
     core::{
         error::{Error, ErrorKind, Result},
         job::{JobRecord, State},
-        lifecycle::is_last_chance,
+        lifecycle::{PANICKED, is_last_chance},
         limits::{BATCH_BYTES_MAX, BATCH_MAX},
         outcome::Outcome,
     },
@@ -767,7 +767,11 @@ impl Drop for Slot {
         }
         let verdict = self.verdict.take().unwrap_or_else(|| {
             if std::thread::panicking() {
-                verdict(Outcome::retry("panic: in a destructor of the run"), &self.call, fastrand::f64())
+                verdict(
+                    Outcome::retry(format_args!("{PANICKED}in a destructor of the run")),
+                    &self.call,
+                    fastrand::f64(),
+                )
             } else {
                 // Aborted by shutdown, or its runtime is shutting down.
                 Verdict::Release

@@ -12,7 +12,7 @@ use crate::{
         cron::Misfire,
         error::{ErrorKind, Result},
         job::JobRecord,
-        lifecycle::LEASE_EXPIRED,
+        lifecycle::{LEASE_EXPIRED, TIMED_OUT},
         limits::ID_MEMORY,
         schedule::{Schedule, Tick},
     },
@@ -173,7 +173,7 @@ async fn enqueue_next(call: &Call, tick: Tick<'_>) -> Result<Option<&'static str
             let is_left_out = tick.at < first;
             // It enqueued its successor when it was held, or before its handler failed, so it need not pass over all that have run
             // since if one waits. A lease that expired and a timeout prove nothing: they can have come before that.
-            let is_of_handler = |error: &str| error != LEASE_EXPIRED && !error.starts_with("timeout after ");
+            let is_of_handler = |error: &str| error != LEASE_EXPIRED && !error.starts_with(TIMED_OUT);
             let was_admitted = is_held || job.failures.iter().any(|failure| is_of_handler(&failure.error));
             if was_admitted && schedule.waits_for(&is).await?.is_some() {
                 return Ok((is_left_out && is_new).then_some("missed"));
