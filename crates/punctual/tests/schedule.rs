@@ -5,10 +5,12 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 use std::{
+    pin::pin,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -77,6 +79,10 @@ impl Rig {
     }
 
     async fn drain(&self) -> WorkReport {
+        self.drain_by(&self.t.client).await
+    }
+
+    async fn drain_by(&self, client: &Client) -> WorkReport {
         let ran = Arc::clone(&self.ran);
         let note = move |job: Report, ctx: Ctx| {
             let ran = Arc::clone(&ran);
@@ -85,7 +91,7 @@ impl Rig {
                 ran.lock().unwrap().push(ctx.scheduled_for().unwrap());
             }
         };
-        self.t.drain(self.t.worker().queue("reports").handle(note)).await.unwrap()
+        self.t.drain(Worker::new(client).queue("reports").handle(note)).await.unwrap()
     }
 
     async fn jobs(&self, filter: &str) -> Vec<JobRecord> {
@@ -258,6 +264,47 @@ async fn a_tick_that_comes_back_passes_over_one_that_has_started() {
         }
         assert_eq!(rig.pass(1).await, [5], "{misfire:?}");
     }
+}
+
+/// Completes a future that waits for nothing, in the midst of another call.
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return value;
+        }
+    }
+}
+
+/// The answer of an enqueue is lost, and the tick that it met starts before the repetition. That answer says that the job is gone,
+/// as it does for a tick that has ended.
+#[tokio::test]
+async fn a_tick_is_not_taken_for_one_that_ended_when_an_answer_is_lost() {
+    let rig = Arc::new(Rig::ticking(Misfire::RunAll { at_most: 1_000 }).await);
+    rig.t.advance(MINUTE * 3);
+    let (store, first) = (rig.t.client.store(), rig.reserve().await);
+    assert_eq!(rig.t.client.enqueue_ticks().await.unwrap(), 1);
+    store.settle(&[Settlement { lease: first, verdict: Verdict::Release }], None).await.unwrap();
+    let (meanwhile, mut is_reserved, mut enqueues) = (Arc::clone(&rig), false, 0);
+    let faulty = FaultyStore::new(Arc::clone(store), move |verb| {
+        is_reserved |= verb == "reserve";
+        enqueues += u32::from(is_reserved && verb == "enqueue");
+        match (verb, enqueues) {
+            // The first one met the fourth tick, which has made room.
+            ("enqueue", 2) => {
+                assert_eq!(at_once(meanwhile.t.client.enqueue_ticks()).unwrap(), 1);
+                Fault::After
+            }
+            ("enqueue", 3) => {
+                meanwhile.t.advance(MINUTE);
+                at_once(meanwhile.reserve());
+                Fault::Pass
+            }
+            _ => Fault::Pass,
+        }
+    });
+    rig.drain_by(&Client::new(Arc::new(faulty))).await;
+    assert_eq!(*rig.ran.lock().unwrap(), [minute(1), minute(2), minute(3)]);
 }
 
 #[tokio::test]

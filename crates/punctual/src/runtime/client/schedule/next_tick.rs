@@ -88,7 +88,9 @@ impl ScheduleHandle {
                     Next::Again
                 }
                 Some(Enqueued::Duplicate(met)) => {
-                    let is_second_look = seen_gone.replace(at) == Some(at);
+                    let gone = met.state.is_none().then_some(at);
+                    let is_second_look = gone.is_some() && seen_gone == gone;
+                    seen_gone = gone;
                     self.make_way(&named, (id, at), met, is_second_look).await?
                 }
                 Some(Enqueued::Full) => {
@@ -128,7 +130,7 @@ impl ScheduleHandle {
     ) -> Result<Next> {
         let job = self.client.get(met.id).await?;
         if met.state.is_none() && !is_second_look {
-            // Also the answer to a repeated call if the job that it met is gone by now.
+            // Also the answer to a repeated call if the job that it met holds the key no longer.
             return Ok(Next::Again);
         }
         if met.state != Some(State::Waiting) && met.state != Some(State::Running) {
