@@ -61,7 +61,7 @@ pub(crate) const STORE_DEFAULT: &str = "sqlite:punctual.db";
 /// Results are printed to stdout, messages to stderr. Durations are written as 500ms, 90s, 15m, 1h30m or 2d.
 ///
 /// Exit codes: 0 success; 1 failed; 2 wrong usage; 3 not found; 4 conflict or wrong state; 5 store unreachable or full;
-/// 7 timed out; 8 outcome unknown, repeat with the same id or key; 130 interrupted.
+/// 6 refused by the server; 7 timed out; 8 outcome unknown, repeat with the same id or key; 130 interrupted.
 ///
 /// With -o json a command prints one JSON value, with -o ndjson one value per line. An error is then one line of JSON on
 /// stderr: {"error": {"code", "exit", "message", "why", "try"}}.

@@ -70,13 +70,14 @@ pub(crate) enum Exit {
 impl Exit {
     /// Those of all commands, as `punctual --help` lists them.
     #[cfg(all(test, unix))]
-    pub(crate) const ALL: [(Self, &'static str); 9] = [
+    pub(crate) const ALL: [(Self, &'static str); 10] = [
         (Self::Success, "success"),
         (Self::Failed, "failed"),
         (Self::Invalid, "wrong usage"),
         (Self::NotFound, "not found"),
         (Self::Conflict, "conflict or wrong state"),
         (Self::Store, "store unreachable or full"),
+        (Self::Refused, "refused by the server"),
         (Self::TimedOut, "timed out"),
         (Self::Unknown, "outcome unknown, repeat with the same id or key"),
         (Self::Interrupted, "interrupted"),

@@ -274,7 +274,7 @@ fn reasons(
     reasons
 }
 
-/// Traces of workers in a store. The store has no list of workers, so an idle one is not visible.
+/// Traces of workers in a store: of those that run jobs, or did in the last hour. Idle ones are in the list of workers.
 #[derive(Default)]
 struct Traces {
     /// Queues of jobs that run now.
@@ -330,7 +330,7 @@ impl Traces {
             Reason { code: "unreserved", text: served, hint: Some(serve) },
             Reason {
                 code: "workers",
-                text: format!("{now}{hour}; idle workers are not visible"),
+                text: format!("{now}{hour}; `punctual worker ls` also lists idle workers"),
                 hint: None,
             },
         ]
@@ -512,10 +512,12 @@ mod tests {
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         let mut traces = Traces::default();
         let text = |traces: &Traces| traces.unreserved("mail")[1].text.clone();
-        assert_eq!(text(&traces), "no job of any queue is running; idle workers are not visible");
+        assert_eq!(
+            text(&traces),
+            "no job of any queue is running; `punctual worker ls` also lists idle workers"
+        );
         traces.last_hour = Some(Vec::new());
-        let nothing =
-            "no job of any queue is running; no run ended in the last hour; idle workers are not visible";
+        let nothing = "no job of any queue is running; no run ended in the last hour; `punctual worker ls` also lists idle workers";
         assert_eq!(text(&traces), nothing);
         traces.queues = names(&["a", "b", "c", "d", "e", "f", "g"]);
         traces.workers = names(&["w-1", "w-2"]);
@@ -523,7 +525,7 @@ mod tests {
         assert_eq!(
             text(&traces),
             "jobs are running in queues a, b, c, d, e and 2 more, maybe more, on workers w-1, w-2; \
-             runs ended in the last hour in queue mail; idle workers are not visible"
+             runs ended in the last hour in queue mail; `punctual worker ls` also lists idle workers"
         );
     }
 

@@ -149,7 +149,7 @@ const fn effect(exit: Exit) -> &'static str {
         Exit::TimedOut => "A time limit is over.",
         Exit::Unknown => "The reply was lost, so the outcome is unknown.",
         Exit::Interrupted => {
-            "Ctrl-C ended the command. Another signal n ends it with 128 + n: 129 SIGHUP, 143 SIGTERM. `work` and `forward` stop with 0."
+            "Ctrl-C ended the command. Another signal n ends it with 128 + n: 129 SIGHUP, 143 SIGTERM. `work`, `forward` and `serve` stop with 0."
         }
         _ => "",
     }

@@ -178,7 +178,7 @@ fn why_names_what_holds_a_job_back() {
         ready.ends_with(
             "; queue default has 1 due and 0 running jobs\n  \
              also  no worker has reserved the job yet: no worker serves queue default, or all slots of its workers are busy\n  \
-             also  no job of any queue is running; no run ended in the last hour; idle workers are not visible\n  \
+             also  no job of any queue is running; no run ended in the last hour; `punctual worker ls` also lists idle workers\n  \
              try    punctual work --exec … -q default    serves the queue; a worker logs its queues when it starts (work -v)\n"
         ),
         "{ready}"
