@@ -445,7 +445,7 @@ mod tests {
     use super::*;
 
     /// Those of `seeds.txt` that were found after this.
-    const FOUND_LATER: [u64; 5] = [131, 5139, 6922, 8459, 1037613];
+    const FOUND_LATER: [u64; 5] = [131, 5139, 6922, 8459, 1_037_613];
 
     #[test]
     fn seeds_that_found_something_before_meet_no_faults_that_were_added_later() {
