@@ -5,15 +5,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that meets an error has failed")]
 
 use std::{
-    pin::pin,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll, Waker},
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use punctual::{
     Client, Ctx, ErrorKind, Job, JobRecord, NewJob, Outcome, Payload, Timestamp, Unique, When, Worker,
     client::Cancelled,
@@ -266,16 +265,6 @@ async fn a_tick_that_comes_back_passes_over_one_that_has_started() {
     }
 }
 
-/// Completes a future that waits for nothing, in the midst of another call.
-fn at_once<T>(future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    loop {
-        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            return value;
-        }
-    }
-}
-
 /// The answer of an enqueue is lost, and the tick that it met starts before the repetition. That answer says that the job is gone,
 /// as it does for a tick that has ended.
 #[tokio::test]
@@ -292,12 +281,12 @@ async fn a_tick_is_not_taken_for_one_that_ended_when_an_answer_is_lost() {
         match (verb, enqueues) {
             // The first one met the fourth tick, which has made room.
             ("enqueue", 2) => {
-                assert_eq!(at_once(meanwhile.t.client.enqueue_ticks()).unwrap(), 1);
+                assert_eq!(meanwhile.t.client.enqueue_ticks().now_or_never().unwrap().unwrap(), 1);
                 Fault::After
             }
             ("enqueue", 3) => {
                 meanwhile.t.advance(MINUTE);
-                at_once(meanwhile.reserve());
+                meanwhile.reserve().now_or_never().unwrap();
                 Fault::Pass
             }
             _ => Fault::Pass,
