@@ -249,7 +249,7 @@ async fn no_call_carries_more_than_a_mebibyte_but_one_large_job() {
 }
 
 /// The first call is on its way alone; all that come meanwhile go with the next ones.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn concurrent_enqueues_become_few_calls() {
     let (client, quiet, calls) =
         rig(|call| if call == 0 { Fault::Delay(Duration::from_millis(100)) } else { Fault::Pass });
@@ -277,7 +277,7 @@ async fn concurrent_enqueues_become_few_calls() {
 }
 
 /// A refused call is taken apart.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_bad_job_costs_nobody_else() {
     let (client, quiet, _) =
         rig(|call| if call == 0 { Fault::Delay(Duration::from_millis(20)) } else { Fault::Pass });
@@ -379,7 +379,7 @@ fn a_client_does_not_depend_on_the_runtime_it_was_used_on_first() {
 }
 
 /// While a call is on its way, the next one is gathered by those who wait; one of them goes away.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_enqueue_that_is_dropped_before_it_is_sent_is_not_sent() {
     let (client, quiet, calls) =
         rig(|call| if call == 0 { Fault::Delay(Duration::from_millis(100)) } else { Fault::Pass });
