@@ -107,6 +107,11 @@ pub enum What {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         proc: Option<String>,
     },
+    /// The machine stood still: from then until now, the watch of this process was not run, or what it wrote was not synced.
+    Stalled {
+        /// On the referee's axis.
+        since: u64,
+    },
     /// The nemesis will do no harm from here on.
     Healed,
     /// At most so many jobs of each group of this queue may run at once. Noted before the first of its jobs is enqueued.

@@ -153,7 +153,7 @@ impl Proc {
     }
 }
 
-/// Harm that the nemesis did.
+/// Harm that the nemesis did, or the machine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Harm {
     /// Until it was over, as far as the processes noticed.
@@ -226,6 +226,8 @@ pub struct History {
     pub(crate) frozen: u64,
     /// How often harm of another sort was done.
     pub(crate) harmed: u64,
+    /// How often the machine stood still, as each process noticed it.
+    pub(crate) stalls: u64,
     /// Kills that cut something short, of processes and of the store's server, and stops that cost a lease.
     pub(crate) hits: u64,
     pub(crate) procs: Vec<Proc>,
@@ -318,6 +320,7 @@ impl History {
         &mut self,
         harmed: &[(Span, u64, Option<String>)],
         frozen: &[(Span, String, bool)],
+        stalls: &[(Span, u32)],
         clock_steps: &[u64],
         trouble: &[Span],
     ) {
@@ -368,6 +371,15 @@ impl History {
                 None => (at_work(*span), None),
             };
             harms.push(Harm { span: *span, leases: leases.saturating_mul(*times), proc });
+        }
+        // Who was stopped by the nemesis notices that it stood still, too.
+        let is_stop = |span: Span, proc: u32| {
+            let of = |name| place(name).is_some_and(|(at, _)| at == proc);
+            frozen.iter().any(|(stop, name, _)| stop.from <= span.to && span.from <= stop.to && of(name))
+        };
+        for (span, _) in stalls.iter().filter(|(span, proc)| !is_stop(*span, *proc)) {
+            self.stalls += 1;
+            harms.push(Harm { span: *span, leases: at_work(*span), proc: None });
         }
         for &m in clock_steps {
             let span = Span { from: m, to: m };

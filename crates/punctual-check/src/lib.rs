@@ -23,6 +23,7 @@
 //! | `server_killed` | the nemesis killed the store's server and waited until it was gone |
 //! | `frozen` | it stopped that process for a while, with all that it was at |
 //! | `harmed` | it did harm of another sort, so many times: it stalled the network, say |
+//! | `stalled` | the machine stood still for a while, as the watch of this process noticed: harm that nobody did, to all |
 //! | `healed` | it will do none from here on |
 //! | `group_limit` | at most so many jobs of each group of a queue may run at once |
 //! | `changed` | the driver changed how jobs are placed in the store's shards |

@@ -60,6 +60,7 @@ pub fn judge(history: &History, options: Options) -> Verdict {
         server_kills: history.server_kills.len() as u64,
         frozen: history.frozen,
         harmed: history.harmed,
+        stalls: history.stalls,
         hits: history.hits,
         ..Verdict::default()
     };

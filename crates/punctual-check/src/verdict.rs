@@ -66,6 +66,8 @@ pub struct Verdict {
     pub frozen: u64,
     /// How often harm of another sort was done.
     pub harmed: u64,
+    /// How often the machine stood still, as each process noticed it.
+    pub stalls: u64,
     /// Kills of both sorts that cut something short, a call or a run, and stops of a process that cost it a lease.
     pub hits: u64,
 }
@@ -259,6 +261,9 @@ impl fmt::Display for Verdict {
             let Undone { lost, again } = self.undone;
             let kills = self.server_kills;
             writeln!(f, "{kills} kills of the server, which undid {lost} jobs and the end of {again} runs")?;
+        }
+        if 0 < self.stalls {
+            writeln!(f, "the machine stood still {} times, which counts as harm", self.stalls)?;
         }
         for Violation { rule, id, detail } in &self.violations {
             match id {

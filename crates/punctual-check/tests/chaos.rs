@@ -2,7 +2,12 @@
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "what fails here fails the test")]
 
-use std::process::Command;
+use std::{
+    os::unix::process::CommandExt as _,
+    process::{Command, Output, Stdio},
+    thread,
+    time::Duration,
+};
 
 fn drill(name: &str) {
     drill_with(name, &[]);
@@ -10,13 +15,17 @@ fn drill(name: &str) {
 
 fn drill_with(name: &str, options: &[&str]) -> serde_json::Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_punctual-chaos"));
-    let out = command.args([name, "--small"]).args(options).output().unwrap();
+    let verdict = valid(&command.args([name, "--small"]).args(options).output().unwrap());
+    assert_ne!(verdict["kills"], 0, "{verdict}");
+    verdict
+}
+
+fn valid(out: &Output) -> serde_json::Value {
     let (told, json) = (String::from_utf8_lossy(&out.stderr), String::from_utf8_lossy(&out.stdout));
     assert!(out.status.success(), "{told}\n{json}");
     let verdict: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(verdict["verdict"], "valid", "{told}");
     assert_eq!((&verdict["lost"], &verdict["waiting"]), (&0.into(), &0.into()), "{told}");
-    assert_ne!(verdict["kills"], 0, "{told}");
     verdict
 }
 
@@ -39,6 +48,25 @@ fn a_killed_producer_begins_again_and_doubles_nothing() {
 #[test]
 fn a_cancel_or_a_reschedule_against_a_start_has_one_winner() {
     drill("races");
+}
+
+/// All of its processes are stopped again and again, as by a virtual machine: leases end that nobody gave up, and the judge is told why.
+#[test]
+fn a_machine_that_stands_still_is_no_fault() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual-chaos"));
+    command.args(["workers", "--small"]).process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let drill = command.spawn().unwrap();
+    let group = format!("-{}", drill.id());
+    let signal = |name| Command::new("kill").args([name, "--", &group]).status().unwrap().success();
+    // Longer than a lease.
+    for _ in 0..2 {
+        thread::sleep(Duration::from_millis(700));
+        assert!(signal("-STOP"), "it ended within two seconds");
+        thread::sleep(Duration::from_millis(1_500));
+        assert!(signal("-CONT"));
+    }
+    let verdict = valid(&drill.wait_with_output().unwrap());
+    assert_ne!(verdict["stalls"], 0, "{verdict}");
 }
 
 /// Without its slices, which take their time: `scripts/test` runs some.

@@ -71,6 +71,8 @@ pub(super) struct Reading {
     harmed: Vec<(Span, u64, Option<String>)>,
     /// When which process stood still, and whether all others waited for it.
     frozen: Vec<(Span, String, bool)>,
+    /// When the machine stood still, each with the process that noticed.
+    stalls: Vec<(Span, u32)>,
     /// Calls that failed, or were not answered.
     trouble: Vec<Span>,
     /// See [`History::wall_ns`]; the earliest of all lines, since a clock can be read late.
@@ -192,6 +194,7 @@ impl Reading {
             What::Harmed { since, times, proc } => {
                 self.harmed.push((Span { from: since, to: m }, times, proc));
             }
+            What::Stalled { since } => self.stalls.push((Span { from: since, to: m }, self.proc())),
             What::Healed => self.history.healed_at = Some(m),
             What::GroupLimit { queue, running } => {
                 let queue = self.name(queue);
@@ -561,7 +564,7 @@ impl Reading {
             let to = to.unwrap_or(proc.span.to);
             history.taken_slots.push((run.proc, Span { from: run.span.from, to }));
         }
-        history.weigh(&self.harmed, &self.frozen, &self.clock_steps, &self.trouble);
+        history.weigh(&self.harmed, &self.frozen, &self.stalls, &self.clock_steps, &self.trouble);
         history
     }
 }

@@ -214,6 +214,20 @@ fn a_kill_of_the_server_and_other_harm_cost_as_many_as_all_had_slots() {
 }
 
 #[test]
+fn a_machine_that_stands_still_costs_as_many_leases_as_all_had_slots() {
+    let stall = |file: &mut File| file.note(2.0, What::Stalled { since: SECOND });
+    let told = lost_leases(2, 0, 2, stall);
+    assert_eq!((told.verdict, told.duplicated.budget, told.stalls), (Word::Valid, 2, 1), "{told}");
+    breaks(&lost_leases(3, 0, 2, stall), "D5", true);
+    // Who was stopped by the nemesis notices it, too: that is no harm beside it.
+    let stopped = |file: &mut File| {
+        file.note(2.0, What::Frozen { proc: "all".to_owned(), since: SECOND, with_lock: true });
+        stall(file);
+    };
+    assert_eq!(lost_leases(1, 0, 2, stopped).stalls, 0);
+}
+
+#[test]
 fn a_process_that_is_stopped_for_a_while_costs_as_many_leases_as_it_has_slots() {
     let stop = |proc: &'static str, with_lock| {
         move |file: &mut File| {

@@ -20,7 +20,7 @@ use punctual_check::{
 use punctual_forward::Target;
 use punctual_server::Server;
 
-use crate::{forward, jobs, limits, locks, races, schedules, stuck, topics};
+use crate::{forward, jobs, limits, locks, races, schedules, stuck, topics, watch::Watch};
 
 /// How many publications a worker hands out at once, beside its jobs: `SLOTS` in `worker/publication.rs` of the library. Of the workers
 /// that record what they do, only those of slices get any.
@@ -63,12 +63,12 @@ async fn child(args: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     match args[..] {
         ["worker", store, history, proc, slots, lease_ms, ref queues @ ..] => {
             let (slots, lease) = (slots.parse()?, Duration::from_millis(lease_ms.parse()?));
-            let (client, recorder) = open(store, history, proc, slots, 0).await?;
+            let (client, recorder, _watch) = open(store, history, proc, slots, 0).await?;
             work(&client, recorder, queues, slots, lease, None).await
         }
         ["worker-forwarder", store, history, proc, slots, lease_ms, to, ref queues @ ..] => {
             let (slots, lease) = (slots.parse()?, Duration::from_millis(lease_ms.parse()?));
-            let (client, recorder) = open(store, history, proc, slots, PUBLICATIONS).await?;
+            let (client, recorder, _watch) = open(store, history, proc, slots, PUBLICATIONS).await?;
             let forward = Target::parse(to)?.allow_private().forwarder()?.handler();
             work(&client, recorder, queues, slots, lease, Some(Box::new(forward))).await
         }
@@ -93,15 +93,15 @@ async fn child(args: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         }
         ["gateway", store, _, _, addr] => serve(store, addr.parse()?).await,
         ["producer", store, history, proc, jobs] => {
-            let (client, _) = open(store, history, proc, 0, 0).await?;
+            let (client, _, _watch) = open(store, history, proc, 0, 0).await?;
             produce(&client, jobs.parse()?).await
         }
         ["racer", store, history, proc, jobs, begin_ms, me] => {
-            let (client, _) = open(store, history, proc, 0, 0).await?;
+            let (client, _, _watch) = open(store, history, proc, 0, 0).await?;
             races::race(&client, jobs.parse()?, begin_ms.parse()?, me.parse()?).await
         }
         [role @ ("stream" | "feed"), store, history, proc, jobs, first, step, over_ms] => {
-            let (client, _) = open(store, history, proc, 0, 0).await?;
+            let (client, _, _watch) = open(store, history, proc, 0, 0).await?;
             let numbers: Vec<u32> = (first.parse()?..=jobs.parse()?).step_by(step.parse()?).collect();
             let job = if role == "feed" { jobs::of_all_sorts } else { |n| jobs::mixed(n, Duration::ZERO) };
             stream(&client, &numbers, job, Duration::from_millis(over_ms.parse()?)).await
@@ -116,10 +116,11 @@ async fn open(
     proc: &str,
     slots: usize,
     publications: usize,
-) -> Result<(Client, Arc<Recorder>), Box<dyn std::error::Error>> {
+) -> Result<(Client, Arc<Recorder>, Watch), Box<dyn std::error::Error>> {
     let recorder = Arc::new(Recorder::create(Path::new(history), proc, slots as u64, publications as u64)?);
+    let watch = Watch::begin(Arc::clone(&recorder), None)?;
     let store = reach(url).await?;
-    Ok((Client::new(Arc::new(RecordingStore::new(store, Arc::clone(&recorder)))), recorder))
+    Ok((Client::new(Arc::new(RecordingStore::new(store, Arc::clone(&recorder)))), recorder, watch))
 }
 
 /// The server may be killed just when a child on a busy machine gets to it.

@@ -28,6 +28,7 @@ use crate::{
     place::{Fsync, Place, Wanted},
     process::Process,
     profile::{Name, Profile},
+    watch::Watch,
 };
 
 /// How long everything may take to come to rest once the nemesis has stopped.
@@ -142,6 +143,7 @@ pub(crate) struct Drill<'a> {
     /// Where workers forward jobs to that are to be.
     pub(crate) forward_to: Option<String>,
     spawned: u32,
+    _watch: Watch,
     // Dropped last: a server outlives those who use it.
     pub(crate) place: Place,
 }
@@ -149,6 +151,7 @@ pub(crate) struct Drill<'a> {
 impl<'a> Drill<'a> {
     pub(crate) async fn new(profile: &'a Profile, dir: PathBuf) -> Outcome<Self> {
         let recorder = Arc::new(Recorder::create(&dir.join("driver.ndjson"), "driver", 0, 0)?);
+        let watch = Watch::begin(Arc::clone(&recorder), Some(&dir))?;
         let place = Place::make(&profile.place, &dir);
         let store = RecordingStore::new(reach(&place.url).await?, Arc::clone(&recorder));
         store.queue(QUEUE, &QueueOp::Set(Box::new(settings()))).await?;
@@ -162,6 +165,7 @@ impl<'a> Drill<'a> {
             children: Vec::new(),
             forward_to: None,
             spawned: 0,
+            _watch: watch,
             place,
         })
     }

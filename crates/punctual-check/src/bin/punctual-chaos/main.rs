@@ -36,6 +36,7 @@ mod shards;
 mod slice;
 mod stuck;
 mod topics;
+mod watch;
 
 use std::process::ExitCode;
 

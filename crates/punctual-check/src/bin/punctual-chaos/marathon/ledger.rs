@@ -54,6 +54,9 @@ pub(crate) struct Record {
     pub(crate) frozen: u64,
     /// Other harm: connections cut, say.
     pub(crate) harmed: u64,
+    /// How often the machine itself stood still, as each process noticed it. Earlier records do not say.
+    #[serde(default)]
+    pub(crate) stalls: u64,
     /// Changes of the number of shards.
     pub(crate) changes: u64,
     /// Kills and stops that cut something short.
@@ -126,6 +129,7 @@ impl Record {
             server_kills: told.server_kills,
             frozen: told.frozen,
             harmed: told.harmed,
+            stalls: told.stalls,
             changes: told.moved.len() as u64,
             hits: told.hits,
             lost: told.lost,

@@ -42,6 +42,8 @@ impl Span {
 #[derive(Clone, Copy, Debug)]
 struct Act {
     span: Span,
+    /// The wall clock at its answer, in milliseconds.
+    by_ms: u64,
     told: Effect,
 }
 
@@ -316,6 +318,7 @@ impl Records {
             Effect::Done(_) => {
                 // Of whose reservation nobody was told it may have come behind the action, if some such did.
                 let may_be_late = self.is_hidden(act.span.from, u64::MAX);
+                let away = moved_to(story, act, due, away, record);
                 let is_early = |lease: &&Lease| lease.given.map_or(!may_be_late, |given| given.now < away);
                 let early = story.leases.values().filter(is_early);
                 self.waited(early, act).map_err(|fault| format!("rescheduled, and {fault}"))?;
@@ -396,6 +399,13 @@ impl Records {
     }
 }
 
+/// When a job is due that was moved: at the time that was asked for, or when it was asked, if that was later.
+fn moved_to(story: &Story, act: Act, due: u64, away: u64, record: &JobRecord) -> u64 {
+    let given = story.leases.values().filter_map(|lease| lease.given.filter(|given| given.is_first));
+    let at = given.map(|given| given.run_at).find(|run_at| *run_at != due).unwrap_or(record.run_at.as_ms());
+    if (away..=act.by_ms).contains(&at) { at } else { away }
+}
+
 /// A run must have been going on that may not have ended before the action began.
 fn ran(story: &Story, act: Act) -> Result<(), String> {
     let may_run = |lease: &Lease| {
@@ -442,7 +452,7 @@ impl Records {
         // What stands behind the last end of a line is half of one.
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         for line in whole.lines() {
-            let Line { m, n, what, .. } = serde_json::from_str(line)?;
+            let Line { m, w, n, what } = serde_json::from_str(line)?;
             match what {
                 What::Open { proc, .. } => proc_here = proc,
                 What::Killed { proc } => {
@@ -453,7 +463,7 @@ impl Records {
                 }
                 What::Ok(answer) => {
                     if let Some((from, op)) = pending.remove(&n) {
-                        self.answered(Span { from, to: m }, op, answer);
+                        self.answered(Span { from, to: m }, w, op, answer);
                     }
                 }
                 What::Fail(_) => {
@@ -466,7 +476,7 @@ impl Records {
         Ok(())
     }
 
-    fn answered(&mut self, span: Span, op: Op, answer: Answer) {
+    fn answered(&mut self, span: Span, by_ms: u64, op: Op, answer: Answer) {
         match (op, answer) {
             (Op::Reserve { .. }, Answer::Reserve(batch)) => self.reserved(span, &batch),
             (Op::Settle { runs, .. }, Answer::Settle { states, away, then }) => {
@@ -483,7 +493,7 @@ impl Records {
                 for (target, told) in targets.into_iter().zip(effects) {
                     let Some(id) = target else { continue };
                     let story = self.stories.entry(id).or_default();
-                    let act = Some(Act { span, told });
+                    let act = Some(Act { span, by_ms, told });
                     match deed {
                         Deed::Cancel => story.cancel = act,
                         _ => story.moved = act,
