@@ -17,13 +17,16 @@ use punctual::{JobId, State, job::Scope};
 
 use crate::event::{CallId, Deed, Due, Dumped, Expect, Hex, Line, Reservation, Said};
 use reading::Reading;
-pub(crate) use spans::{NEVER, Span, Spans};
+pub(crate) use spans::{NEVER, Span, Spans, joined};
 
 /// A place in [`History::ids`].
 pub(crate) type Job = u32;
 
 /// How long after a process goes on again a lease of it that had lapsed meanwhile may still be reclaimed, in nanoseconds.
 const LATE_NEWS: u64 = 1_000_000_000;
+/// Two stalls of the machine that are no further apart are one, in nanoseconds.
+const STALLS_APART: u64 = 200_000_000;
+const NS_PER_MS: u64 = 1_000_000;
 
 /// One job of one enqueue.
 #[derive(Clone, Debug)]
@@ -226,8 +229,8 @@ pub struct History {
     pub(crate) frozen: u64,
     /// How often harm of another sort was done.
     pub(crate) harmed: u64,
-    /// How often the machine stood still, as each process noticed it.
-    pub(crate) stalls: u64,
+    /// When the machine stood still for long enough to cost a lease.
+    pub(crate) stalls: Vec<Span>,
     /// Kills that cut something short, of processes and of the store's server, and stops that cost a lease.
     pub(crate) hits: u64,
     pub(crate) procs: Vec<Proc>,
@@ -377,16 +380,30 @@ impl History {
             let of = |name| place(name).is_some_and(|(at, _)| at == proc);
             frozen.iter().any(|(stop, name, _)| stop.from <= span.to && span.from <= stop.to && of(name))
         };
-        for (span, _) in stalls.iter().filter(|(span, proc)| !is_stop(*span, *proc)) {
-            self.stalls += 1;
-            harms.push(Harm { span: *span, leases: at_work(*span), proc: None });
+        let stalls = stalls.iter().filter(|(span, proc)| !is_stop(*span, *proc)).map(|(span, _)| *span);
+        // Heartbeats go out each third of a lease: a shorter stall costs none.
+        let lasts =
+            self.runs.iter().map(|run| run.row.lasts.saturating_mul(NS_PER_MS)).min().unwrap_or(NEVER);
+        let is_long = |span: &Span| lasts / 2 <= span.to - span.from;
+        let stalls: Vec<Span> = joined(stalls.collect(), STALLS_APART).into_iter().filter(is_long).collect();
+        for span in &stalls {
+            // The next holder of a job may lose its lease in the same stall.
+            let times = 1 + (span.to - span.from) / lasts.max(1);
+            harms.push(Harm { span: *span, leases: at_work(*span).saturating_mul(times), proc: None });
         }
+        self.stalls = stalls;
         for &m in clock_steps {
             let span = Span { from: m, to: m };
             harms.push(Harm { span, leases: at_work(span), proc: None });
         }
         harms.sort_by_key(|harm| harm.span.from);
         self.harms = harms;
+    }
+
+    /// Whether the machine stood still while this lease, which was reclaimed, was held.
+    pub(crate) fn was_stalled(&self, back: &Back) -> bool {
+        let from = self.run(back.job, back.fence).map_or(NEVER, |run| run.span.from);
+        self.stalls.iter().any(|stall| from <= stall.to && stall.from <= back.span.to)
     }
 
     /// Returns the parts of a stretch of time in which no harm was done, to any process or to this one.

@@ -23,7 +23,7 @@
 //! | `server_killed` | the nemesis killed the store's server and waited until it was gone |
 //! | `frozen` | it stopped that process for a while, with all that it was at |
 //! | `harmed` | it did harm of another sort, so many times: it stalled the network, say |
-//! | `stalled` | the machine stood still for a while, as the watch of this process noticed: harm that nobody did, to all |
+//! | `stalled` | the machine stood still for a while, as the watch of this process noticed: if for half of a lease or longer, that is harm to all |
 //! | `healed` | it will do none from here on |
 //! | `group_limit` | at most so many jobs of each group of a queue may run at once |
 //! | `changed` | the driver changed how jobs are placed in the store's shards |
@@ -58,7 +58,7 @@
 //! | C5 | a process reserves a job after it was asked to end, or begins one that it was given after that |
 //! | U1 | two jobs hold one unique key at once |
 //! | L1 | more jobs of a concurrency key run at once than may, or of a group of a queue whose limit was noted |
-//! | E | a job that the drill marked doesn't end as it must |
+//! | E | a job that the drill marked doesn't end as it must, unless it died of leases of which one was held while the machine stood still |
 //! | M | the calls about a job have no order in which the model, the contract as a program, gives the answers that were recorded; only with [`Options::replays`] |
 //!
 //! A store that promises less than `full` may lose what it answered in the last moments before its server was killed:

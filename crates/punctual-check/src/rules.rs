@@ -60,7 +60,7 @@ pub fn judge(history: &History, options: Options) -> Verdict {
         server_kills: history.server_kills.len() as u64,
         frozen: history.frozen,
         harmed: history.harmed,
-        stalls: history.stalls,
+        stalls: history.stalls.len() as u64,
         hits: history.hits,
         ..Verdict::default()
     };

@@ -66,7 +66,7 @@ pub struct Verdict {
     pub frozen: u64,
     /// How often harm of another sort was done.
     pub harmed: u64,
-    /// How often the machine stood still, as each process noticed it.
+    /// How often the machine stood still for long enough to cost a lease.
     pub stalls: u64,
     /// Kills of both sorts that cut something short, a call or a run, and stops of a process that cost it a lease.
     pub hits: u64,
@@ -263,7 +263,7 @@ impl fmt::Display for Verdict {
             writeln!(f, "{kills} kills of the server, which undid {lost} jobs and the end of {again} runs")?;
         }
         if 0 < self.stalls {
-            writeln!(f, "the machine stood still {} times, which counts as harm", self.stalls)?;
+            writeln!(f, "stalls of the machine that were long enough to cost a lease: {}", self.stalls)?;
         }
         for Violation { rule, id, detail } in &self.violations {
             match id {

@@ -17,6 +17,19 @@ impl Span {
     }
 }
 
+/// Joins those that overlap, or are no further apart than this, in nanoseconds. By time.
+pub(crate) fn joined(mut spans: Vec<Span>, apart: u64) -> Vec<Span> {
+    spans.sort_unstable_by_key(|span| span.from);
+    let mut joined: Vec<Span> = Vec::new();
+    for span in spans {
+        match joined.last_mut() {
+            Some(last) if span.from <= last.to.saturating_add(apart) => last.to = last.to.max(span.to),
+            _ => joined.push(span),
+        }
+    }
+    joined
+}
+
 /// Spans that can be asked, in O(log n), whether one of them touches a stretch of time.
 #[derive(Debug, Default)]
 pub(crate) struct Spans {

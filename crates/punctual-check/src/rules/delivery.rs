@@ -243,8 +243,8 @@ fn ends_as_expected(story: &Story<'_>, history: &History, verdict: &mut Verdict)
             && POISON_LIMIT <= job.expired_leases
     });
     let right = match expect {
-        // Who stands still loses leases, and a job that lost three is taken for the cause.
-        Expect::Done => done || crashed && 0 < history.stalls,
+        // Who stands still loses leases, and a job that lost three in a row is taken for the cause.
+        Expect::Done => done || crashed && story.backs.iter().any(|back| history.was_stalled(back)),
         Expect::DoneOrCrashes => done || crashed,
         Expect::Crashes => crashed,
     };

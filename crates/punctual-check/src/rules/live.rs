@@ -11,7 +11,7 @@ use punctual::{State, limits::POISON_LIMIT};
 use super::link::{Close, Link};
 use crate::{
     event::{Deed, Due, Said},
-    history::{Fate, History, Job, NEVER, Span, Story, Sure},
+    history::{Fate, History, Job, NEVER, Span, Story, Sure, joined},
     verdict::Verdict,
 };
 
@@ -168,14 +168,7 @@ impl Open {
             let open = Span { from: proc.span.from, to: end };
             free.extend(free_of(proc.slots, open, &taken[from..to]));
         }
-        free.sort_unstable_by_key(|span| span.from);
-        let mut spans: Vec<Span> = Vec::new();
-        for span in free {
-            match spans.last_mut() {
-                Some(last) if span.from <= last.to => last.to = last.to.max(span.to),
-                _ => spans.push(span),
-            }
-        }
+        let spans = joined(free, 0);
         let before = spans
             .iter()
             .scan(0, |sum, span| {

@@ -4,8 +4,8 @@ use punctual::State;
 use punctual_check::{
     History, Options, Verdict, Word,
     event::{
-        Accepted, Answer, CallId, Deed, Due, Ended, Hex, Key, LeaseId, Op, Reservation, Reservations, Said,
-        What,
+        Accepted, Answer, CallId, Deed, Due, Dumped, Ended, Expect, Hex, Key, LeaseId, Op, Reservation,
+        Reservations, Said, What,
     },
     judge,
 };
@@ -215,16 +215,58 @@ fn a_kill_of_the_server_and_other_harm_cost_as_many_as_all_had_slots() {
 
 #[test]
 fn a_machine_that_stands_still_costs_as_many_leases_as_all_had_slots() {
-    let stall = |file: &mut File| file.note(2.0, What::Stalled { since: SECOND });
-    let told = lost_leases(2, 0, 2, stall);
+    // A lease is 15 s.
+    let stall =
+        |seconds: f64| move |file: &mut File| file.note(1.0 + seconds, What::Stalled { since: SECOND });
+    let told = lost_leases(2, 0, 2, stall(8.0));
     assert_eq!((told.verdict, told.duplicated.budget, told.stalls), (Word::Valid, 2, 1), "{told}");
-    breaks(&lost_leases(3, 0, 2, stall), "D5", true);
+    breaks(&lost_leases(3, 0, 2, stall(8.0)), "D5", true);
+    // One that is shorter than half of a lease costs none.
+    let told = lost_leases(1, 0, 2, stall(7.0));
+    assert_eq!((told.verdict, told.duplicated.budget, told.stalls), (Word::Invalid, 0, 0), "{told}");
+    // One of several leases may cost each slot several.
+    breaks(&lost_leases(4, 0, 2, stall(16.0)), "D5", false);
+    breaks(&lost_leases(5, 0, 2, stall(16.0)), "D5", true);
+    // What two processes noticed, or one twice in a row, is one stall.
+    let told = lost_leases(2, 0, 2, |file| {
+        file.note(5.0, What::Stalled { since: SECOND });
+        file.note(6.0, What::Stalled { since: 2 * SECOND });
+        file.note(9.0, What::Stalled { since: 6 * SECOND + SECOND / 10 });
+    });
+    assert_eq!((told.verdict, told.duplicated.budget, told.stalls), (Word::Valid, 2, 1), "{told}");
     // Who was stopped by the nemesis notices it, too: that is no harm beside it.
     let stopped = |file: &mut File| {
         file.note(2.0, What::Frozen { proc: "all".to_owned(), since: SECOND, with_lock: true });
-        stall(file);
+        stall(8.0)(file);
     };
     assert_eq!(lost_leases(1, 0, 2, stopped).stalls, 0);
+}
+
+/// A good job that dies of three lapsed leases in a row, beside a stall from this second on.
+fn blamed_job(stalled: Option<u64>) -> Verdict {
+    let mut file = File::new("all", 9);
+    file.enqueue_as(1.0, 1, 1.0, |job| job.expect = Some(Expect::Done));
+    for (crashes, at, then) in [(0, 2.0, State::Waiting), (1, 20.0, State::Waiting), (2, 80.0, State::Dead)] {
+        let fence = 7 + u64::from(crashes);
+        let row = Reservation { attempt: 1 + crashes, expired_leases: crashes, ..File::row(at, 1, fence) };
+        file.begin_as(at, row, vec![]);
+        file.reclaim(at + 16.0, 1, fence, then);
+    }
+    if let Some(since) = stalled {
+        file.note(since as f64 + 8.0, What::Stalled { since: since * SECOND });
+    }
+    let reason = Some("crashes".to_owned());
+    let dead = Dumped { id: id(1), state: State::Dead, reason, attempt: 3, expired_leases: 3 };
+    file.note(200.0, What::Dump { now: 200_000, jobs: vec![dead], last: true });
+    verdict(&[&file])
+}
+
+#[test]
+fn a_good_job_dies_of_crashes_only_if_the_machine_stood_still_under_a_lease_of_it() {
+    for (stalled, is_blamed) in [(None, true), (Some(4), false), (Some(40), true), (Some(90), false)] {
+        let told = blamed_job(stalled);
+        assert_eq!(told.count("E"), u64::from(is_blamed), "{stalled:?}: {told}");
+    }
 }
 
 #[test]

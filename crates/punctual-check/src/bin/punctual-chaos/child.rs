@@ -118,7 +118,7 @@ async fn open(
     publications: usize,
 ) -> Result<(Client, Arc<Recorder>, Watch), Box<dyn std::error::Error>> {
     let recorder = Arc::new(Recorder::create(Path::new(history), proc, slots as u64, publications as u64)?);
-    let watch = Watch::begin(Arc::clone(&recorder), None)?;
+    let watch = Watch::begin(Some(Arc::clone(&recorder)), None)?;
     let store = reach(url).await?;
     Ok((Client::new(Arc::new(RecordingStore::new(store, Arc::clone(&recorder)))), recorder, watch))
 }

@@ -151,8 +151,8 @@ pub(crate) struct Drill<'a> {
 impl<'a> Drill<'a> {
     pub(crate) async fn new(profile: &'a Profile, dir: PathBuf) -> Outcome<Self> {
         let recorder = Arc::new(Recorder::create(&dir.join("driver.ndjson"), "driver", 0, 0)?);
-        let watch = Watch::begin(Arc::clone(&recorder), Some(&dir))?;
         let place = Place::make(&profile.place, &dir);
+        let watch = Watch::begin(Some(Arc::clone(&recorder)), Some(&dir))?;
         let store = RecordingStore::new(reach(&place.url).await?, Arc::clone(&recorder));
         store.queue(QUEUE, &QueueOp::Set(Box::new(settings()))).await?;
         Ok(Self {
@@ -251,8 +251,13 @@ impl<'a> Drill<'a> {
     /// Whether the last line that a process wrote is a call that was not answered.
     fn ends_in_a_call(&self, proc: &str) -> Outcome<bool> {
         let history = fs::read_to_string(self.dir.join(format!("{proc}.ndjson")))?;
-        let last = history.lines().next_back().map(serde_json::from_str::<Line>).transpose()?;
-        Ok(last.is_some_and(|line| matches!(line.what, What::Invoke(_))))
+        for line in history.lines().rev() {
+            match serde_json::from_str::<Line>(line)?.what {
+                What::Stalled { .. } => {}
+                what => return Ok(matches!(what, What::Invoke(_))),
+            }
+        }
+        Ok(false)
     }
 
     async fn poison(&mut self) -> Outcome<()> {

@@ -18,13 +18,12 @@ use punctual::{
     limits::BATCH_MAX,
     store::{Acted, Action, List, Store as _, Target},
 };
-use punctual_check::{Verdict, Word};
+use punctual_check::Verdict;
 use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
     drill::{Drill, Outcome, Stage},
     jobs,
-    place::Wanted,
     profile::Profile,
 };
 
@@ -50,8 +49,6 @@ const SAME_MAX: u32 = 4;
 const DOUBLINGS_MAX: u32 = 8;
 /// The earliest and the latest that is aimed at, from the instant that is raced for.
 const AIM_US: (i64, i64) = (-20_000, 500_000);
-/// How often it begins again, and once.
-const ROUNDS_MAX: u32 = 3;
 /// Before it, a racer begins to aim.
 const LEAD: Duration = Duration::from_millis(40);
 
@@ -245,21 +242,8 @@ pub(crate) async fn race(client: &Client, jobs: u32, begin_ms: u64, me: u32) -> 
 
 // ── the parent ──
 
-/// Runs it to its verdict, which is told of every race. While the machine stands still, one side may win all of its races: then it
-/// begins again, where nothing is left of what it did.
+/// Runs it to its verdict, which is told of every race.
 pub(crate) fn run(profile: &Profile) -> Outcome<(Verdict, serde_json::Value)> {
-    let leaves_nothing = profile.dir.is_none() && !matches!(profile.place, Wanted::Store(_));
-    for _ in 1..ROUNDS_MAX {
-        let (verdict, tally) = round(profile)?;
-        if verdict.verdict != Word::Vacuous || verdict.stalls == 0 || !leaves_nothing {
-            return Ok((verdict, tally));
-        }
-        eprintln!("the machine stood still {} times: once more", verdict.stalls);
-    }
-    round(profile)
-}
-
-fn round(profile: &Profile) -> Outcome<(Verdict, serde_json::Value)> {
     let stage = Stage::set(profile)?;
     let dir = stage.dir.clone();
     stage.runtime.block_on(async {

@@ -54,7 +54,7 @@ pub(crate) struct Record {
     pub(crate) frozen: u64,
     /// Other harm: connections cut, say.
     pub(crate) harmed: u64,
-    /// How often the machine itself stood still, as each process noticed it. Earlier records do not say.
+    /// How often the machine itself stood still for long enough to cost a lease. Earlier records do not say.
     #[serde(default)]
     pub(crate) stalls: u64,
     /// Changes of the number of shards.

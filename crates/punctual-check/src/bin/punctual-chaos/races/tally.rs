@@ -24,6 +24,8 @@ const RULE: &str = "S12";
 const TOLD_MAX: usize = 10;
 /// Calls that may be on their way at once, and more.
 const CALLS_MAX: usize = 200;
+/// How far the store's clock may be from that of a process on the same machine: both are rounded down.
+const CLOCKS_DIFFER_MS: u64 = 2;
 
 /// From just before a call to just after its answer, on the axis that all processes share.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,8 +44,8 @@ impl Span {
 #[derive(Clone, Copy, Debug)]
 struct Act {
     span: Span,
-    /// The wall clock at its answer, in milliseconds.
-    by_ms: u64,
+    /// The wall clock at the call and at its answer, in milliseconds.
+    wall_ms: (u64, u64),
     told: Effect,
 }
 
@@ -403,7 +405,9 @@ impl Records {
 fn moved_to(story: &Story, act: Act, due: u64, away: u64, record: &JobRecord) -> u64 {
     let given = story.leases.values().filter_map(|lease| lease.given.filter(|given| given.is_first));
     let at = given.map(|given| given.run_at).find(|run_at| *run_at != due).unwrap_or(record.run_at.as_ms());
-    if (away..=act.by_ms).contains(&at) { at } else { away }
+    let (asked, told) = act.wall_ms;
+    let earliest = away.max(asked.saturating_sub(CLOCKS_DIFFER_MS));
+    if (earliest..=told).contains(&at) { at } else { earliest }
 }
 
 /// A run must have been going on that may not have ended before the action began.
@@ -459,11 +463,11 @@ impl Records {
                     killed.insert(proc, m);
                 }
                 What::Invoke(op) => {
-                    pending.insert(n, (m, op));
+                    pending.insert(n, (m, w, op));
                 }
                 What::Ok(answer) => {
-                    if let Some((from, op)) = pending.remove(&n) {
-                        self.answered(Span { from, to: m }, w, op, answer);
+                    if let Some((from, asked, op)) = pending.remove(&n) {
+                        self.answered(Span { from, to: m }, (asked, w), op, answer);
                     }
                 }
                 What::Fail(_) => {
@@ -472,11 +476,11 @@ impl Records {
                 _ => {}
             }
         }
-        open.extend(pending.into_values().map(|(from, op)| (proc_here.clone(), from, op)));
+        open.extend(pending.into_values().map(|(from, _, op)| (proc_here.clone(), from, op)));
         Ok(())
     }
 
-    fn answered(&mut self, span: Span, by_ms: u64, op: Op, answer: Answer) {
+    fn answered(&mut self, span: Span, wall_ms: (u64, u64), op: Op, answer: Answer) {
         match (op, answer) {
             (Op::Reserve { .. }, Answer::Reserve(batch)) => self.reserved(span, &batch),
             (Op::Settle { runs, .. }, Answer::Settle { states, away, then }) => {
@@ -493,7 +497,7 @@ impl Records {
                 for (target, told) in targets.into_iter().zip(effects) {
                     let Some(id) = target else { continue };
                     let story = self.stories.entry(id).or_default();
-                    let act = Some(Act { span, by_ms, told });
+                    let act = Some(Act { span, wall_ms, told });
                     match deed {
                         Deed::Cancel => story.cancel = act,
                         _ => story.moved = act,
