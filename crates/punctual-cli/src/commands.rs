@@ -122,7 +122,10 @@ async fn perform(globals: Globals, command: &Command) -> Result {
     let limit = Limit::of(&globals, command)?;
     match command {
         Command::Bench(sizes) => return bench::run(globals.store(), sizes, globals.json()).await,
-        Command::Demo(args) => return demo::run(globals.explicit_store(), args, globals.json()).await,
+        Command::Demo(args) => {
+            globals.explicit_store().map_or(Ok(()), outlives)?;
+            return demo::run(globals.explicit_store(), args, globals.json()).await;
+        }
         Command::DemoWorker(args) => return Ok(demo::run_worker(globals.store(), args).await?),
         Command::Shards(args) => return shards::run(&globals, args, &limit).await,
         #[cfg(feature = "forward")]
@@ -256,17 +259,23 @@ pub(crate) struct Session {
     pub(crate) continues_traces: bool,
 }
 
+/// Refuses a store that ends with its process.
+fn outlives(url: &str) -> Result<()> {
+    if url == "memory:" {
+        return Err(Failure::new(ErrorKind::Unsupported, "memory: works with bench only")
+            .why("a store in memory is lost when the command ends, and other processes do not see it")
+            .hint("name a store: --store sqlite:punctual.db"));
+    }
+    Ok(())
+}
+
 impl Session {
     async fn open(globals: &Globals, command: &Command) -> Result<Self> {
         let (url, zone) = (globals.store(), times::zone(&globals.tz)?);
         // The doctor must be able to open a server that other commands refuse.
         let lenient = matches!(command, Command::Doctor).then(|| lenient(url));
         let url = lenient.as_deref().unwrap_or(url);
-        if url == "memory:" {
-            return Err(Failure::new(ErrorKind::Unsupported, "memory: works with bench only")
-                .why("a store in memory is lost when the command ends")
-                .hint("name a store: --store sqlite:punctual.db"));
-        }
+        outlives(url)?;
         if matches!(command, Command::Compact(_)) {
             compact::check(url)?;
         }

@@ -114,7 +114,7 @@ pub(crate) enum Code {
     Conflict,
     WrongState,
     UniqueConflict,
-    GateConflict,
+    LimiterConflict,
     Unauthenticated,
     Forbidden,
     StoreUnavailable,
@@ -137,7 +137,7 @@ impl Code {
         Self::Conflict,
         Self::WrongState,
         Self::UniqueConflict,
-        Self::GateConflict,
+        Self::LimiterConflict,
         Self::StoreUnavailable,
         Self::StoreFull,
         Self::Unauthenticated,
@@ -160,7 +160,7 @@ impl Code {
             Self::Conflict => ("conflict", Exit::Conflict),
             Self::WrongState => ("wrong_state", Exit::Conflict),
             Self::UniqueConflict => ("unique_conflict", Exit::Conflict),
-            Self::GateConflict => ("gate_conflict", Exit::Conflict),
+            Self::LimiterConflict => ("limiter_conflict", Exit::Conflict),
             Self::StoreUnavailable => ("store_unavailable", Exit::Store),
             Self::StoreFull => ("store_full", Exit::Store),
             Self::Unauthenticated => ("unauthenticated", Exit::Refused),
@@ -231,8 +231,8 @@ impl Failure {
         Self::new(Code::UniqueConflict, message)
     }
 
-    pub(crate) fn gate_conflict(message: impl Into<String>) -> Self {
-        Self::new(Code::GateConflict, message)
+    pub(crate) fn limiter_conflict(message: impl Into<String>) -> Self {
+        Self::new(Code::LimiterConflict, message)
     }
 
     #[cfg(feature = "import")]

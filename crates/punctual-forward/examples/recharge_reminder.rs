@@ -1,8 +1,8 @@
-//! A reminder half an hour after a click on "recharge": called off when the recharge comes, moved when the user reads on.
+//! A reminder half an hour after a click on "recharge": cancelled when the recharge comes, moved when the user clicks again.
 //!
 //! A queue made at home keeps users in M sorted sets by the hash of their number, spread over machines that scan them, and
 //! copies what is due to RabbitMQ. That leaves open what becomes of a reminder between the set and the broker, how M is
-//! changed, and how one that was scanned already is called off. Here each user has one reminder, by a *unique key* that
+//! changed, and how one that was scanned already is cancelled. Here each user has one reminder, by a *unique key* that
 //! another click moves and the recharge cancels; the store spreads jobs over its shards, whose number changes while all goes
 //! on; and a forwarder has a job until the broker has confirmed it.
 //!
@@ -36,7 +36,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Half an hour, for users who can wait that long.
 const REMIND_AFTER: Duration = Duration::from_secs(2);
-/// How long those who read on do so before they click again.
+/// Between the first click and the second one.
 const READS_ON: Duration = Duration::from_millis(500);
 const USERS: u32 = 20;
 const SHARDS: u16 = 4;
@@ -100,7 +100,7 @@ async fn main() -> Result<(), Failure> {
         None => Client::connect(&place.url).await?,
     };
 
-    // All click; every fifth user recharges, and every fourth of the others reads on.
+    // All click; every fifth user recharges, and every fourth of the others clicks again.
     let mut due = BTreeMap::new();
     let mut shards = BTreeMap::<u16, u32>::new();
     for user in 1..=USERS {
@@ -120,7 +120,7 @@ async fn main() -> Result<(), Failure> {
         due.remove(&user);
         recharged += 1;
     }
-    println!("{recharged} recharge: their reminders are called off");
+    println!("{recharged} recharge: their reminders are cancelled");
     sleep(READS_ON).await;
     for (user, (id, run_at)) in due.iter_mut().filter(|(user, _)| *user % 4 == 0) {
         let first = *run_at;
@@ -131,7 +131,7 @@ async fn main() -> Result<(), Failure> {
         *run_at = later;
         moved += 1;
     }
-    println!("{moved} read on: their reminders are moved");
+    println!("{moved} click again: their reminders are moved");
 
     // The forwarder is the handler: a job is done when the broker has confirmed it.
     let forwarder = Forwarder::to(&format!("{amqp}?exchange={exchange}&routing_key={{kind}}"))?;
@@ -160,6 +160,6 @@ async fn main() -> Result<(), Failure> {
     let counts = client.count(Some(Remind::QUEUE)).await?;
     assert_eq!((counts.done, counts.cancelled, counts.waiting), (16, 4, 0), "each ended as it had to");
     assert!(reminded.values().all(|times| *times == 1), "each once, since the broker was always there");
-    println!("checked  16 of {USERS} reminded once each, none early, {recharged} called off, {moved} moved");
+    println!("checked  16 of {USERS} reminded once each, none early, {recharged} cancelled, {moved} moved");
     Ok(())
 }

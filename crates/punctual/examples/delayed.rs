@@ -45,7 +45,7 @@ async fn main() -> punctual::Result<()> {
     client.enqueue(remind("a moment later")).delay(Duration::from_millis(150)).await?;
     client.enqueue(remind("at an instant")).at(SystemTime::now() + Duration::from_millis(300)).await?;
 
-    // A job that waits may be moved, or called off.
+    // A job that waits can be moved, or cancelled.
     let moved = client.enqueue(remind("sooner than planned")).delay(Duration::from_hours(1)).await?;
     let id = moved.id().expect("invariant: a queue without a cap is never full");
     assert!(matches!(client.reschedule(id, Duration::from_millis(200)).await?, Acted::Done(..)));

@@ -2,7 +2,7 @@
 //!
 //! A queue made at home keeps order numbers in a sorted set by their time, and a pool of threads takes out what is due. That
 //! leaves open what becomes of an order whose consumer crashes with it, and how more than one service hears of it. Here the
-//! close of an order is a delayed job, called off when the order is paid; what a consumer held that crashed goes to another.
+//! close of an order is a delayed job, cancelled when the order is paid; what a consumer held that crashed goes to another.
 //! The shop's database closes an order only where it is unpaid, and the event is published under the order's number: so a
 //! second run changes nothing, and makes up for what the first one left out. A topic makes of the event a job for each
 //! service that has subscribed.
@@ -72,7 +72,7 @@ async fn close(job: CloseOrder, ctx: Ctx<String>) -> Result<(), Failure> {
     }
     println!("order {order} is closed (attempt {})", ctx.attempt());
     if argument("--stumbles").is_some() {
-        println!("stumbles: nobody was told of order {order}");
+        println!("stops before it publishes that order {order} is closed");
         std::future::pending::<()>().await;
     }
     let event = ctx.client().topic("order.closed").publish(OrderClosed { order });
@@ -112,7 +112,7 @@ async fn main() -> Result<(), Failure> {
         assert_eq!(shop.execute(PAY, [order])?, 1);
         let job = unpaid.remove(&order).ok_or("it was not placed")?;
         assert_eq!(client.cancel(job).await?, Cancelled::Done);
-        println!("order {order} is paid: its close is called off");
+        println!("order {order} is paid: its close is cancelled");
     }
 
     // Three services listen; in life, each is a program of its own.
@@ -128,7 +128,7 @@ async fn main() -> Result<(), Failure> {
     // Three processes close orders. One of them dies between closing one and telling of it.
     let arguments = ["--store", &place.url, "--shop", &shop_file];
     let mut first = Consumer::start("consumer 1", &[&arguments[..], &["--stumbles", "yes"]].concat())?;
-    first.until_says("stumbles").await;
+    first.until_says("stops before").await;
     let _others = [Consumer::start("consumer 2", &arguments)?, Consumer::start("consumer 3", &arguments)?];
     first.kill()?;
     println!("consumer 1 is killed");

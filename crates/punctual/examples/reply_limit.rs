@@ -1,9 +1,9 @@
-//! A limit for each user: ten replies in any window of the period, exactly, whoever asks at once.
+//! A limit for each user: exactly ten replies in any window, however many calls come at once.
 //!
-//! A limit made at home adds each call to a sorted set, removes what is older than the window, counts, and compares: four
-//! commands, between which others come, so that of 64 calls at once too many pass; and calls that were refused count as well,
-//! so that who keeps trying is locked out. Here a `RateLimiter` does it in one step of the store, by the store's clock, and
-//! tells who is refused after how long the same call will pass.
+//! A limit made at home adds each call to a sorted set, removes what is older than the window, counts, and compares. Other calls
+//! run between these four commands, so of 64 calls at once too many pass. Refused calls count as well, so a user who keeps trying
+//! stays blocked. Here a `RateLimiter` does it in one step of the store, by the store's clock. A refused caller is told how long
+//! to wait.
 //!
 //! ```sh
 //! cargo run -p punctual --example reply_limit
@@ -25,14 +25,14 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Calls that may pass in a window, for each user.
 const REPLIES: u32 = 10;
-/// No run of this program takes as long.
+/// A window that does not end while this program runs.
 const HOUR: Duration = Duration::from_hours(1);
-/// A minute, for who can wait that long.
+/// A short window, so that calls pass again while this program runs.
 const WINDOW: Duration = Duration::from_secs(1);
-/// Between two calls of a user who does not wait as long as it is told.
+/// Between two calls of a user who does not wait as long as told.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How many of so many calls pass that are made at once, each over a connection of one of four processes.
+/// Makes so many calls at once, over the connections of four processes. Returns how many passed.
 async fn at_once(calls: u32, processes: &[Client], user: &'static str) -> Result<u32, Failure> {
     let mut asked = JoinSet::new();
     for process in processes.iter().cycle().take(calls as usize) {

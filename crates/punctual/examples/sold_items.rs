@@ -1,4 +1,4 @@
-//! Mail about sold items: callbacks by their names, three priorities, some of it later, and a name that nobody knows yet.
+//! Mail about sold items: callbacks by their names, three priorities, some of it later, and a name without a handler.
 //!
 //! A queue made at home is a list of `[name, arguments]` that a loop pops and looks up; one list for each priority; a sorted
 //! set for what comes later, and a mover from there to the lists, under a lock. That leaves open what becomes of a mail that
@@ -105,7 +105,7 @@ async fn main() -> Result<(), Failure> {
         order.push(timeout(PATIENCE, sent.recv()).await?.ok_or("the worker ended")?);
     }
 
-    // Later, with an id by which it could be called off.
+    // Later, with an id by which it could be cancelled.
     let later = client.enqueue(Sold { item: "lamp".to_owned() }).delay(REMIND_AFTER).await?;
     let later =
         client.finished(later.id().ok_or("the queue is full")?, PATIENCE).await?.ok_or("it is gone")?;
@@ -118,7 +118,7 @@ async fn main() -> Result<(), Failure> {
     stop.cancel();
     let report = working.await??;
 
-    // What nobody knew was put aside, and is there when a worker comes that knows it.
+    // The job without a handler is held. It runs when a worker has a handler for it.
     let held = client.get(new).await?.ok_or("it was dropped")?;
     println!("        {} is held: {}", held.kind, held.reason.as_deref().unwrap_or_default());
     let stop = CancellationToken::new();

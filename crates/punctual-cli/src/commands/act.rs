@@ -216,7 +216,7 @@ async fn act(session: &mut Session, which: &Which, action: Action) -> Result {
 #[derive(Serialize)]
 struct Answer {
     id: JobId,
-    /// `done`, `requested`, `not_found`, `wrong_state`, `unique_conflict`, `gate_conflict`; of a dry run: `would`.
+    /// `done`, `requested`, `not_found`, `wrong_state`, `unique_conflict`, `limiter_conflict`; of a dry run: `would`.
     status: &'static str,
     /// The state of the job now.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -234,7 +234,7 @@ async fn by_ids(session: &mut Session, ids: &[JobId], action: &Action) -> Result
             Acted::NotFound => ("not_found", None, Some(not_found(id))),
             Acted::WrongState(_, state) => ("wrong_state", Some(state), Some(wrong_state(id, state, action))),
             Acted::UniqueConflict(_) => ("unique_conflict", None, Some(taken(id))),
-            Acted::LimiterConflict(other) => ("gate_conflict", None, Some(elsewhere(id, other))),
+            Acted::LimiterConflict(other) => ("limiter_conflict", None, Some(elsewhere(id, other))),
         };
         match session.format {
             Format::Json => values.push(Answer { id, status, state }),
@@ -426,7 +426,7 @@ fn taken(id: JobId) -> Failure {
 }
 
 fn elsewhere(id: JobId, other: JobId) -> Failure {
-    Failure::gate_conflict(format!("job {} cannot be retried", id.short()))
+    Failure::limiter_conflict(format!("job {} cannot be retried", id.short()))
         .why(format!(
             "jobs of its concurrency key or group are now in another shard, for instance job {}",
             other.short()

@@ -113,7 +113,7 @@ pub(crate) struct Publish {
     /// Id of the publication, made by punctual (default: a new one).
     #[arg(long, conflicts_with = "idempotency_key")]
     id: Option<JobId>,
-    /// Text that identifies the publication: the same text is published to this topic once.
+    /// Text that identifies the publication: a second one with the same text, topic, kind and group (else concurrency key) is a duplicate.
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     #[command(flatten)]

@@ -112,7 +112,7 @@ pub(crate) struct Work {
     /// Number of jobs of one queue that run at once in this process, as mail=5; may be repeated (default: --slots).
     #[arg(long, value_name = "QUEUE=N", value_parser = queue_slots)]
     queue_slots: Vec<(String, usize)>,
-    /// Lease of jobs that have none of their own: if the worker dies, a job runs again after this time (default: 15 s).
+    /// Lease of jobs that have none of their own: if the worker dies, a job runs again after this time (default: the queue's, else 15 s).
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     lease: Option<Duration>,
     /// Delay of a job after exit code 75, without --keep (default: 30 s).

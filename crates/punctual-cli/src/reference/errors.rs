@@ -22,7 +22,9 @@ fn meaning(kind: ErrorKind) -> &'static str {
         ErrorKind::Closed => "The store or the client was closed.",
         ErrorKind::Invalid => "The input breaks a limit or a rule. Nothing was written.",
         ErrorKind::TooLarge => "The input is larger than a limit. Nothing was written.",
-        ErrorKind::Conflict => "Two settings, or two parts of one call, contradict each other.",
+        ErrorKind::Conflict => {
+            "Two settings, or two parts of one call, contradict each other, or other callers kept changing the same thing."
+        }
         ErrorKind::Corrupt => "A stored record or file cannot be read. Its bytes are kept.",
         ErrorKind::Unsupported => "This store, build or version does not support the call.",
         ErrorKind::Outdated => {
@@ -82,7 +84,7 @@ const fn about(code: Code) -> (&'static str, &'static str, &'static str) {
             "Wait until that job has ended, or cancel it.",
             "yes",
         ),
-        Code::GateConflict => (
+        Code::LimiterConflict => (
             "The job cannot be retried in its old shard while other jobs of its group or concurrency key live in another.",
             "Wait until those jobs have ended.",
             "yes",

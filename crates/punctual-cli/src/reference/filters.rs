@@ -58,7 +58,7 @@ A filter selects jobs. `punctual ls` takes one as its arguments. `cancel`, `resc
 `delete` take one with `--where`. In a program, it is `Filter::parse`.
 
 ```sh
-punctual ls state:dead kind:email.* 'failed:>2h'
+punctual ls state:dead 'kind:email.*' 'failed:>2h'
 punctual retry --where 'state:dead kind:email.* failed:>2h' --dry-run
 ```
 
@@ -72,7 +72,7 @@ A term is `field:value`, without a space after the colon.
 * A term with several values, as in `state:dead,retrying`, matches if **one** of the values does.
 * A `-` before a term excludes the jobs that match it, as in `-tag:vip`.
 * Two terms can have the same field, as in `created:>1h created:<2h`.
-* The empty filter matches every job.
+* The empty filter matches every job. `--where` refuses it.
 * Put a value in `\"…\"` if it has spaces or commas, or begins with `<` or `>`. In quotes, `*` is a plain character. Write `\\\"` for a quote
   and `\\\\` for a backslash.
 * Upper and lower case differ, except in ids.

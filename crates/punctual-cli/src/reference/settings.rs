@@ -126,7 +126,7 @@ fn job_options() -> Vec<[String; 5]> {
             "lease",
             "--lease",
             times(LEASE_MIN, LEASE_MAX),
-            format!("the worker's, else {}", time(LEASE_DEFAULT)),
+            format!("the worker's, the queue's, else {}", time(LEASE_DEFAULT)),
             "If the worker dies, the job runs again after this time.",
         ),
     ];
@@ -202,6 +202,9 @@ fn queue_key(key: &str, takes: &str) -> (String, String, &'static str) {
         _ if key.starts_with("retention.done.") => kept(done),
         _ if key.starts_with("retention.dead.") => kept(dead),
         _ if key.starts_with("retention.cancelled.") => kept(cancelled),
+        "defaults.lease" => {
+            none(job(), "Value for jobs that have none of their own, if their worker sets none.")
+        }
         _ if key.starts_with("defaults.") => none(job(), "Value for jobs that have none of their own."),
         _ => panic!("the page has no text for the key {key}"),
     }
@@ -246,7 +249,7 @@ fn queue_settings() -> Vec<[String; 5]> {
 fn worker_options() -> Vec<[String; 4]> {
     let Defaults { slots, lease, shutdown_grace, cancel_grace, timeout_grace, retry_after_max, .. } =
         defaults();
-    let Defaults { serve_topics, continue_trace, .. } = defaults();
+    let Defaults { serve_topics, continue_trace, register, .. } = defaults();
     let grace = || format!("at most {}", time(GRACE_MAX));
     let worker = |name: &str, values: String, default: String, meaning: &str| {
         [code(name), values, default, meaning.to_owned()]
@@ -309,6 +312,12 @@ fn worker_options() -> Vec<[String; 4]> {
             "`true`, `false`".to_owned(),
             code(continue_trace),
             "Whether the first run of a job continues the trace of its producer (feature `otel`).",
+        ),
+        worker(
+            "register",
+            "`true`, `false`".to_owned(),
+            code(register),
+            "Whether the worker appears in `punctual worker ls`, and takes orders from there.",
         ),
         worker(
             "health_file",
@@ -614,7 +623,8 @@ Durations are written as `500ms`, `90s`, `15m`, `1h30m` or `2d`. Sizes are writt
 
 ## Options of a job
 
-The first of these that has a value applies: the call, the type of the job, its queue, the default.
+The first of these that has a value applies: the call, the type of the job, its queue, the default. For `lease`, the worker comes before the
+queue.
 
 {job}`punctual push` has these options:
 
@@ -679,7 +689,9 @@ Each `[[forward]]` table has these keys:
 {sqlite}`redis:`, `redis+unix:`, `redis+sentinel:` and `redis+cluster:` are servers of Redis or Valkey (see [On Redis](../guide/5-redis.md)).
 With `rediss` instead of `redis`, connections use TLS (not with `redis+unix:`). The port of sentinels is {sentinel} by default.
 
-{redis}`memory:` is a store that ends with its process. It has no options, and of all commands only `bench` takes it.
+{redis}`https://HOST` and `http://HOST` are servers of punctual (see [Use it as a store](../operating/server.md#use-it-as-a-store)).
+
+`memory:` is a store that ends with its process. It has no options, and of all commands only `bench` takes it.
 
 ## Limits
 
@@ -730,7 +742,8 @@ fn help_names_the_defaults_of_the_library() {
     let backoff = format!("the queue's, else {}", backoff_default().replace('`', ""));
     let slots = forward::SLOTS.to_string();
     for (path, option, default) in [
-        ("punctual work", "--lease", &lease),
+        ("punctual work", "--lease", &format!("the queue's, else {lease}")),
+        ("punctual push", "--lease", &format!("the worker's, the queue's, else {lease}")),
         ("punctual push", "--max-attempts", &attempts),
         ("punctual push", "--timeout", &timeout),
         ("punctual push", "--backoff", &backoff),

@@ -34,11 +34,12 @@ pub(crate) const CALLS: [&str; 22] = [
 ];
 
 /// The codes of problems. The list is closed.
-pub(crate) const CODES: [&str; 20] = [
+pub(crate) const CODES: [&str; 21] = [
     "not_found",
     "queue_unknown",
     "wrong_state",
     "unique_conflict",
+    "limiter_conflict",
     "version_mismatch",
     "lease_lost",
     "conflict",

@@ -34,7 +34,7 @@ pub enum ErrorKind {
     Invalid,
     /// The input is larger than a documented limit; nothing was written.
     TooLarge,
-    /// Two settings, or two parts of one call, contradict each other.
+    /// Two settings, or two parts of one call, contradict each other, or other callers kept changing the same thing.
     Conflict,
     /// A stored record or file cannot be read. Its bytes are kept.
     Corrupt,

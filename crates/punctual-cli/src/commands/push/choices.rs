@@ -37,7 +37,7 @@ pub(in crate::commands) struct Choices {
     /// Time limit of one run (default: the queue's, else 5 min).
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     timeout: Option<Duration>,
-    /// Lease, 1 s to 24 h: if the worker dies, the job runs again after this time (default: the queue's, else the worker's).
+    /// Lease, 1 s to 24 h: if the worker dies, the job runs again after this time (default: the worker's, the queue's, else 15 s).
     #[arg(long, value_parser = parse_duration, value_name = "DURATION")]
     lease: Option<Duration>,
     /// Tag, for filters; may be repeated, up to 16 times.

@@ -5,11 +5,12 @@ use serde_json::{Map, Value, json};
 use super::shape::{Schemas, open, reference, text, within, word};
 
 /// The codes of problems. The list is closed.
-const CODES: [&str; 22] = [
+const CODES: [&str; 23] = [
     "not_found",
     "queue_unknown",
     "wrong_state",
     "unique_conflict",
+    "limiter_conflict",
     "version_mismatch",
     "lease_lost",
     "conflict",
@@ -62,11 +63,16 @@ const KINDS: [Kind; 17] = [
         "There is no such job, queue, schedule, topic, worker or operation.",
     ),
     kind(408, "TimedOut", &["timed_out"], "The body did not arrive within 30 s."),
-    kind(409, "Conflict", &["conflict"], "Two parts of the call, or two settings, contradict each other."),
+    kind(
+        409,
+        "Conflict",
+        &["conflict"],
+        "Two parts of the call, or two settings, contradict each other, or other callers kept changing the same thing.",
+    ),
     kind(
         409,
         "WrongState",
-        &["wrong_state", "unique_conflict", "conflict"],
+        &["wrong_state", "unique_conflict", "limiter_conflict"],
         "The state of the job or operation does not allow the action, another job holds its unique key, or jobs of its concurrency key or \
             group are in another shard.",
     ),

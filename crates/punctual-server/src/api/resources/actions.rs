@@ -66,7 +66,9 @@ pub(super) async fn act(
             Some(Acted::LimiterConflict(other)) => {
                 let detail =
                     format!("jobs of its concurrency key or group are in another shard, such as {other}");
-                return Err(conflict("conflict", detail).with_hint("wait until these jobs have ended"));
+                return Err(
+                    conflict("limiter_conflict", detail).with_hint("wait until these jobs have ended")
+                );
             }
             Some(Acted::NotFound) | None => return Err(not_found()),
         }

@@ -102,6 +102,8 @@ pub struct Defaults {
     pub serve_topics: bool,
     /// Of `continue_trace`.
     pub continue_trace: bool,
+    /// Of `register`.
+    pub register: bool,
 }
 
 /// Returns the defaults of a worker's options.
@@ -116,6 +118,7 @@ pub fn defaults() -> Defaults {
         retry_after_max: (config.retry_after_max != Duration::MAX).then_some(config.retry_after_max),
         serve_topics: config.serves_topics,
         continue_trace: config.continues_traces,
+        register: config.registers.is_some(),
     }
 }
 
