@@ -119,7 +119,8 @@ fn what_is_not_there_is_not_found() {
 fn stores_that_are_none_are_refused() {
     let t = Cli::new();
     // The workers of a demo are processes of their own, so it would lose all jobs.
-    for line in ["ls", "work --exec true", "demo", "forward -q mail --to http://127.0.0.1:9 --allow-private"] {
+    for line in ["ls", "work --exec true", "demo", "forward -q mail --to http://127.0.0.1:9 --allow-private"]
+    {
         t.run(&format!("{line} --store memory:")).fails(2, "unsupported", "memory: works with bench only");
     }
     let unknown = t.run("ls --store postgres://localhost/jobs");
