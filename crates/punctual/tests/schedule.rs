@@ -296,6 +296,35 @@ async fn a_tick_is_not_taken_for_one_that_ended_when_an_answer_is_lost() {
     assert_eq!(*rig.ran.lock().unwrap(), [minute(1), minute(2), minute(3)]);
 }
 
+/// The answer of an enqueue is lost, and its tick starts minutes later, before the repetition. It stands for all that were missed.
+#[tokio::test]
+async fn a_tick_that_started_late_stands_for_those_that_were_missed_meanwhile() {
+    for misfire in [Misfire::RunOnce, Misfire::Skip] {
+        let rig = Arc::new(Rig::ticking(misfire).await);
+        // The lease outlives what happens meanwhile.
+        let lease = |settings: &mut QueueSettings| settings.defaults.lease = Some(MINUTE * 9);
+        rig.t.client.queue("reports").update(lease).await.unwrap();
+        rig.t.advance(MINUTE);
+        let (meanwhile, mut is_reserved, mut enqueues) = (Arc::clone(&rig), false, 0);
+        let faulty = FaultyStore::new(Arc::clone(rig.t.client.store()), move |verb| {
+            is_reserved |= verb == "reserve";
+            enqueues += u32::from(is_reserved && verb == "enqueue");
+            match (verb, enqueues) {
+                ("enqueue", 1) => Fault::After,
+                ("enqueue", 2) => {
+                    meanwhile.t.advance(MINUTE * 3);
+                    meanwhile.reserve().now_or_never().unwrap();
+                    Fault::Pass
+                }
+                _ => Fault::Pass,
+            }
+        });
+        rig.drain_by(&Client::new(Arc::new(faulty))).await;
+        assert_eq!(*rig.ran.lock().unwrap(), [minute(1)], "{misfire:?}");
+        assert_eq!(rig.waits().await, minute(5), "{misfire:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_change_holds_for_the_tick_that_waits() {
     let rig = Rig::ticking(Misfire::RunOnce).await;
@@ -514,31 +543,25 @@ async fn an_ordinary_job_with_such_headers_is_no_tick() {
 #[tokio::test]
 async fn a_tick_that_comes_back_after_a_day_runs_no_other_again() {
     const HOUR: Duration = Duration::from_hours(1);
-    let t = TestQueue::new();
-    let hourly = Cron::every(HOUR).unwrap().on_misfire(Misfire::RunAll { at_most: 1_000 }).unwrap();
-    t.client.schedule("sales").set(hourly, report()).await.unwrap();
-    let ran = Arc::new(Mutex::new(Vec::new()));
-    let failing_first = {
-        let ran = Arc::clone(&ran);
-        move |_: Report, ctx: Ctx| {
-            let (at, ran) = (ctx.scheduled_for().unwrap(), Arc::clone(&ran));
-            async move {
-                if at == minute(60) && ctx.attempt() == 1 {
-                    return Outcome::Retry { after: Some(HOUR * 26), error: "no paper".to_owned() };
-                }
-                ran.lock().unwrap().push((at.as_ms() - START) / 3_600_000);
-                Outcome::Done
+    // Its handler failed, or it took too long: then its successor may not have been enqueued.
+    for error in ["no paper", "timeout after 5m"] {
+        let rig = Rig::new();
+        let hourly = Cron::every(HOUR).unwrap().on_misfire(Misfire::RunAll { at_most: 1_000 }).unwrap();
+        rig.t.client.schedule("sales").set(hourly, report()).await.unwrap();
+        for hour in 1..=28 {
+            rig.t.advance(HOUR);
+            if hour == 1 {
+                let (lease, at) = (rig.reserve().await, When::In(HOUR * 26));
+                let verdict = Verdict::Retry { at, error: error.to_owned() };
+                rig.t.client.store().settle(&[Settlement { lease, verdict }], None).await.unwrap();
             }
+            rig.drain().await;
+            while rig.t.client.store().sweep(1_000).await.unwrap().more {}
         }
-    };
-    for _ in 0..28 {
-        t.advance(HOUR);
-        t.drain(t.worker().queue("reports").handle(failing_first.clone())).await.unwrap();
-        while t.client.store().sweep(1_000).await.unwrap().more {}
+        let mut ran = std::mem::take(&mut *rig.ran.lock().unwrap());
+        ran.sort_unstable();
+        assert_eq!(ran, (1..=28).map(|hour| minute(60 * hour)).collect::<Vec<_>>(), "{error}");
     }
-    let mut ran = std::mem::take(&mut *ran.lock().unwrap());
-    ran.sort_unstable();
-    assert_eq!(ran, (1..=28).collect::<Vec<_>>());
 }
 
 /// Whatever two who set the same change do in between, the next tick waits.
