@@ -243,32 +243,33 @@ async fn notes_on_their_way_are_not_overtaken() {
 /// A thread that outlives its run, and goes on telling, holds up nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thread_that_goes_on_telling_holds_up_no_settlement() {
-    let rig = Rig::new();
-    let id = rig.enqueue_long().await;
-    let silent = CancellationToken::new();
-    let told_by = silent.clone();
-    let (stop, working) = start(rig.worker().handle(move |_: Work, ctx: Ctx| {
-        let silent = told_by.clone();
-        async move {
-            let (begin, begun) = tokio::sync::oneshot::channel();
-            std::thread::spawn(move || {
-                let mut begin = Some(begin);
-                while !silent.is_cancelled() {
-                    ctx.progress(1, None);
-                    begin.take().map(|begin| begin.send(()));
-                }
-            });
-            begun.await.unwrap();
+    // It tells again whenever its notes are on their way. The time for them is bounded, too, but many rounds fit into it.
+    let (telling, rounds) = (Arc::new(Mutex::new(None::<Ctx>)), Arc::new(AtomicUsize::new(0)));
+    let (teller, until_settled, mut count) = (Arc::clone(&telling), Arc::clone(&rounds), 0);
+    let rig = Rig::faulty(move |verb| {
+        if verb == "extend" {
+            count += 1;
+            teller.lock().unwrap().iter().for_each(|ctx| ctx.progress(1, None));
         }
+        if verb == "settle" {
+            until_settled.store(count, Ordering::SeqCst);
+        }
+        Fault::Pass
+    });
+    let id = rig.enqueue_long().await;
+    let (stop, working) = start(rig.worker().handle(move |_: Work, ctx: Ctx| {
+        ctx.progress(1, None);
+        *telling.lock().unwrap() = Some(ctx);
+        async {}
     }));
     let done = async {
         while rig.get(id).await.state != State::Done {
             tokio::task::yield_now().await;
         }
     };
-    let done = timeout(PATIENCE, done).await;
-    silent.cancel();
-    done.expect("its settlement waits for what it tells");
+    timeout(PATIENCE, done).await.expect("its settlement waits for what it tells");
+    let rounds = rounds.load(Ordering::SeqCst);
+    assert!((1..=10).contains(&rounds), "{rounds} rounds of notes before the settlement");
     stop.cancel();
     assert_eq!(working.await.unwrap().unwrap().done, 1);
 }
