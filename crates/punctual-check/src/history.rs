@@ -17,7 +17,7 @@ use punctual::{JobId, State, job::Scope};
 
 use crate::event::{CallId, Deed, Due, Dumped, Expect, Hex, Line, Reservation, Said};
 use reading::Reading;
-pub(crate) use spans::{NEVER, Span, Spans, joined};
+pub(crate) use spans::{NEVER, NS_PER_MS, Span, Spans, joined};
 
 /// A place in [`History::ids`].
 pub(crate) type Job = u32;
@@ -26,7 +26,6 @@ pub(crate) type Job = u32;
 const LATE_NEWS: u64 = 1_000_000_000;
 /// Two stalls of the machine that are no further apart are one, in nanoseconds.
 const STALLS_APART: u64 = 200_000_000;
-const NS_PER_MS: u64 = 1_000_000;
 
 /// One job of one enqueue.
 #[derive(Clone, Debug)]
@@ -161,7 +160,7 @@ impl Proc {
 pub(crate) struct Harm {
     /// Until it was over, as far as the processes noticed.
     pub(crate) span: Span,
-    /// The most leases that it may have cost.
+    /// The most leases that it may have cost: of a long stall of the machine, several of each slot.
     pub(crate) leases: u64,
     /// The only process that it met, as a place in [`History::procs`]; `None`: it met all.
     pub(crate) proc: Option<u32>,
@@ -345,7 +344,7 @@ impl History {
             .collect();
         for kill in &self.server_kills {
             let span = Span { to: self.back_after(kill.to), ..*kill };
-            self.hits += u64::from(trouble.iter().any(|call| call.from <= span.to && span.from <= call.to));
+            self.hits += u64::from(trouble.iter().any(|call| call.meets(span)));
             harms.push(Harm { span, leases: at_work(*kill), proc: None });
         }
         for (span, name, with_lock) in frozen {
@@ -378,7 +377,7 @@ impl History {
         // Who was stopped by the nemesis notices that it stood still, too.
         let is_stop = |span: Span, proc: u32| {
             let of = |name| place(name).is_some_and(|(at, _)| at == proc);
-            frozen.iter().any(|(stop, name, _)| stop.from <= span.to && span.from <= stop.to && of(name))
+            frozen.iter().any(|(stop, name, _)| stop.meets(span) && of(name))
         };
         let stalls = stalls.iter().filter(|(span, proc)| !is_stop(*span, *proc)).map(|(span, _)| *span);
         // Heartbeats go out each third of a lease: a shorter stall costs none.
@@ -402,8 +401,9 @@ impl History {
 
     /// Whether the machine stood still while this lease, which was reclaimed, was held.
     pub(crate) fn was_stalled(&self, back: &Back) -> bool {
-        let from = self.run(back.job, back.fence).map_or(NEVER, |run| run.span.from);
-        self.stalls.iter().any(|stall| from <= stall.to && stall.from <= back.span.to)
+        let Some(run) = self.run(back.job, back.fence) else { return false };
+        let held = Span { from: run.span.from, to: back.span.to };
+        self.stalls.iter().any(|stall| stall.meets(held))
     }
 
     /// Returns the parts of a stretch of time in which no harm was done, to any process or to this one.

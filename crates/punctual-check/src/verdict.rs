@@ -115,7 +115,8 @@ pub struct Duplicated {
     /// Nothing explains them.
     pub unexplained: u64,
     /// Most duplicates that the harm done explains: for each process that was killed its slots for jobs and for
-    /// publications, for each kill of the store's server, or other harm, the slots of all.
+    /// publications, for each kill of the store's server, or other harm, the slots of all; for a stall of the machine these once, and once more
+    /// for each lease that it lasted.
     pub budget: u64,
 }
 

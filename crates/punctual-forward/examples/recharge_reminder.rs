@@ -37,7 +37,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// Half an hour, for users who can wait that long.
 const REMIND_AFTER: Duration = Duration::from_secs(2);
 /// Between the first click and the second one.
-const READS_ON: Duration = Duration::from_millis(500);
+const CLICKS_AGAIN_AFTER: Duration = Duration::from_millis(500);
 const USERS: u32 = 20;
 const SHARDS: u16 = 4;
 /// How long to wait for a reminder, at most.
@@ -121,13 +121,13 @@ async fn main() -> Result<(), Failure> {
         recharged += 1;
     }
     println!("{recharged} recharge: their reminders are cancelled");
-    sleep(READS_ON).await;
+    sleep(CLICKS_AGAIN_AFTER).await;
     for (user, (id, run_at)) in due.iter_mut().filter(|(user, _)| *user % 4 == 0) {
         let first = *run_at;
         let Enqueued::Rescheduled { id: same, run_at: later } = click(&client, *user).await? else {
             return Err("a second click moves the reminder".into());
         };
-        assert!(*id == same && READS_ON <= later.since(first));
+        assert!(*id == same && CLICKS_AGAIN_AFTER <= later.since(first));
         *run_at = later;
         moved += 1;
     }

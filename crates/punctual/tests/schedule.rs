@@ -543,25 +543,53 @@ async fn an_ordinary_job_with_such_headers_is_no_tick() {
 #[tokio::test]
 async fn a_tick_that_comes_back_after_a_day_runs_no_other_again() {
     const HOUR: Duration = Duration::from_hours(1);
-    // Its handler failed, or it took too long: then its successor may not have been enqueued.
-    for error in ["no paper", "timeout after 5m"] {
-        let rig = Rig::new();
-        let hourly = Cron::every(HOUR).unwrap().on_misfire(Misfire::RunAll { at_most: 1_000 }).unwrap();
-        rig.t.client.schedule("sales").set(hourly, report()).await.unwrap();
-        for hour in 1..=28 {
-            rig.t.advance(HOUR);
-            if hour == 1 {
-                let (lease, at) = (rig.reserve().await, When::In(HOUR * 26));
-                let verdict = Verdict::Retry { at, error: error.to_owned() };
-                rig.t.client.store().settle(&[Settlement { lease, verdict }], None).await.unwrap();
+    let t = TestQueue::new();
+    let hourly = Cron::every(HOUR).unwrap().on_misfire(Misfire::RunAll { at_most: 1_000 }).unwrap();
+    t.client.schedule("sales").set(hourly, report()).await.unwrap();
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    let failing_first = {
+        let ran = Arc::clone(&ran);
+        move |_: Report, ctx: Ctx| {
+            let (at, ran) = (ctx.scheduled_for().unwrap(), Arc::clone(&ran));
+            async move {
+                if at == minute(60) && ctx.attempt() == 1 {
+                    return Outcome::Retry { after: Some(HOUR * 26), error: "no paper".to_owned() };
+                }
+                ran.lock().unwrap().push((at.as_ms() - START) / 3_600_000);
+                Outcome::Done
             }
-            rig.drain().await;
-            while rig.t.client.store().sweep(1_000).await.unwrap().more {}
         }
-        let mut ran = std::mem::take(&mut *rig.ran.lock().unwrap());
-        ran.sort_unstable();
-        assert_eq!(ran, (1..=28).map(|hour| minute(60 * hour)).collect::<Vec<_>>(), "{error}");
+    };
+    for _ in 0..28 {
+        t.advance(HOUR);
+        t.drain(t.worker().queue("reports").handle(failing_first.clone())).await.unwrap();
+        while t.client.store().sweep(1_000).await.unwrap().more {}
     }
+    let mut ran = std::mem::take(&mut *ran.lock().unwrap());
+    ran.sort_unstable();
+    assert_eq!(ran, (1..=28).collect::<Vec<_>>());
+}
+
+/// Its successor may not have been enqueued when it took too long.
+#[tokio::test]
+async fn a_tick_that_timed_out_and_comes_back_after_a_day_runs_no_other_again() {
+    const HOUR: Duration = Duration::from_hours(1);
+    let rig = Rig::new();
+    let hourly = Cron::every(HOUR).unwrap().on_misfire(Misfire::RunAll { at_most: 1_000 }).unwrap();
+    rig.t.client.schedule("sales").set(hourly, report()).await.unwrap();
+    for hour in 1..=28 {
+        rig.t.advance(HOUR);
+        if hour == 1 {
+            let (lease, at) = (rig.reserve().await, When::In(HOUR * 26));
+            let verdict = Verdict::Retry { at, error: "timeout after 5m".to_owned() };
+            rig.t.client.store().settle(&[Settlement { lease, verdict }], None).await.unwrap();
+        }
+        rig.drain().await;
+        while rig.t.client.store().sweep(1_000).await.unwrap().more {}
+    }
+    let mut ran = std::mem::take(&mut *rig.ran.lock().unwrap());
+    ran.sort_unstable();
+    assert_eq!(ran, (1..=28).map(|hour| minute(60 * hour)).collect::<Vec<_>>());
 }
 
 /// Whatever two who set the same change do in between, the next tick waits.

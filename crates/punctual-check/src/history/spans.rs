@@ -7,6 +7,8 @@ pub(crate) struct Span {
     pub(crate) to: u64,
 }
 
+pub(crate) const NS_PER_MS: u64 = 1_000_000;
+
 /// Later than everything.
 pub(crate) const NEVER: u64 = u64::MAX;
 
@@ -14,6 +16,11 @@ impl Span {
     /// Whether this surely took effect earlier than `other`.
     pub(crate) const fn before(self, other: Self) -> bool {
         self.to < other.from
+    }
+
+    /// Whether the two have an instant in common.
+    pub(crate) const fn meets(self, other: Self) -> bool {
+        self.from <= other.to && other.from <= self.to
     }
 }
 

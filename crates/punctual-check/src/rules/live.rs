@@ -11,11 +11,9 @@ use punctual::{State, limits::POISON_LIMIT};
 use super::link::{Close, Link};
 use crate::{
     event::{Deed, Due, Said},
-    history::{Fate, History, Job, NEVER, Span, Story, Sure, joined},
+    history::{Fate, History, Job, NEVER, NS_PER_MS, Span, Story, Sure, joined},
     verdict::Verdict,
 };
-
-const NS_PER_MS: u64 = 1_000_000;
 
 /// A job, or a lease, that something had to happen to.
 pub(super) struct Wait {

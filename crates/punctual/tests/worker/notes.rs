@@ -240,7 +240,7 @@ async fn notes_on_their_way_are_not_overtaken() {
     assert_eq!(lines(&rig.get(id).await.notes), [(1, "one"), (1, "two")]);
 }
 
-/// A thread that outlives its run, and goes on telling, holds up nothing.
+/// What is told after the end of a run, again and again, as by a thread that outlives it, holds up nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thread_that_goes_on_telling_holds_up_no_settlement() {
     // It tells again whenever its notes are on their way. The time for them is bounded, too, but many rounds fit into it.

@@ -48,7 +48,7 @@ use watch::Watch;
 
 /// A drill is run once more after a stall of the machine that is no shorter.
 const STALL_MIN: Duration = Duration::from_secs(1);
-/// How often at most.
+/// How often it is run at most, the first time included.
 const ROUNDS_MAX: u32 = 3;
 
 fn main() -> ExitCode {
@@ -87,14 +87,14 @@ fn told(profile: &Profile) -> Told {
     loop {
         let scratch = tempfile::tempdir().ok();
         let watch = Watch::begin(None, scratch.as_ref().map(tempfile::TempDir::path));
-        let told = round(profile);
+        let (code, json) = round(profile);
         let stall = watch.as_ref().map(Watch::longest).unwrap_or_default();
         drop(watch);
         rounds_left -= 1;
-        let is_final =
-            told.0 == Word::Valid.exit_code() || told.0 == Word::Invalid.exit_code() && told.1.is_some();
+        let is_judged = json.is_some();
+        let is_final = code == Word::Valid.exit_code() || is_judged && code == Word::Invalid.exit_code();
         if is_final || stall < STALL_MIN || rounds_left == 0 {
-            return told;
+            return (code, json);
         }
         eprintln!("the machine stood still for {} ms meanwhile: once more", stall.as_millis());
     }

@@ -257,9 +257,12 @@ impl Drill<'_> {
                 .into());
             }
             self.compare(&format!("{}: {name}", jump.name), &expected, &ran);
-            let left = self.ticks(name, "state:running,dead,cancelled").await?;
-            self.compare(&format!("{}: {name}, not done", jump.name), &[], &left);
-            self.explain(name).await?;
+            let left = self.jobs(name, "state:running,dead,cancelled").await?;
+            self.compare(&format!("{}: {name}, not done", jump.name), &[], &times(&left)?);
+            for job in &left {
+                let (id, state, crashes) = (job.id, job.state, job.expired_leases);
+                eprintln!("  {id} is {state}, {crashes} leases expired, {:?}", job.reason);
+            }
             self.client.schedule(*name).remove().await?;
         }
         let (starts, kills) = (self.starts()?, self.kills - kills);
@@ -359,35 +362,24 @@ impl Drill<'_> {
         }
     }
 
-    /// The ticks of a schedule that ended so, in order.
+    /// The times for which the ticks of a schedule stand that match a filter, in order.
     async fn ticks(&self, name: &str, filter: &str) -> Outcome<Vec<Timestamp>> {
-        let mut list = List { filter: Filter::parse(filter)?, after: None, limit: 1_000 };
-        let mut ticks = Vec::new();
-        loop {
-            let page = self.client.list(&list).await?;
-            for job in page.jobs.iter().filter(|job| job.headers.get("schedule").is_some_and(|of| of == name))
-            {
-                let at = job.headers.get("scheduled_for").ok_or("a tick without its time")?;
-                ticks.push(Timestamp::from_ms(at.parse()?)?);
-            }
-            match page.next {
-                Some(next) => list.after = Some(next),
-                None => break,
-            }
-        }
-        ticks.sort_unstable();
-        Ok(ticks)
+        times(&self.jobs(name, filter).await?)
     }
 
-    /// Tells why ticks of a schedule are not done, for people.
-    async fn explain(&self, name: &str) -> Outcome<()> {
-        let list = List { filter: Filter::parse("state:running,dead,cancelled")?, after: None, limit: 10 };
-        let jobs = self.client.list(&list).await?.jobs;
-        for job in jobs.iter().filter(|job| job.headers.get("schedule").is_some_and(|of| of == name)) {
-            let (id, state, crashes) = (job.id, job.state, job.expired_leases);
-            eprintln!("  {id} is {state}, {crashes} leases expired, {:?}", job.reason);
+    /// The ticks of a schedule that match a filter.
+    async fn jobs(&self, name: &str, filter: &str) -> Outcome<Vec<JobRecord>> {
+        let mut list = List { filter: Filter::parse(filter)?, after: None, limit: 1_000 };
+        let mut jobs = Vec::new();
+        loop {
+            let page = self.client.list(&list).await?;
+            let is_its = |job: &JobRecord| job.headers.get("schedule").is_some_and(|of| of == name);
+            jobs.extend(page.jobs.into_iter().filter(is_its));
+            match page.next {
+                Some(next) => list.after = Some(next),
+                None => return Ok(jobs),
+            }
         }
-        Ok(())
     }
 
     fn compare(&mut self, what: &str, expected: &[Timestamp], seen: &[Timestamp]) {
@@ -427,4 +419,15 @@ impl Drill<'_> {
         self.client.act_where(&ended, &punctual::store::Action::Delete, |_| ()).await?;
         Ok(())
     }
+}
+
+/// The times for which these ticks stand, in order.
+fn times(ticks: &[JobRecord]) -> Outcome<Vec<Timestamp>> {
+    let time = |job: &JobRecord| -> Outcome<Timestamp> {
+        let at = job.headers.get("scheduled_for").ok_or("a tick without its time")?;
+        Ok(Timestamp::from_ms(at.parse()?)?)
+    };
+    let mut times = ticks.iter().map(time).collect::<Outcome<Vec<_>>>()?;
+    times.sort_unstable();
+    Ok(times)
 }

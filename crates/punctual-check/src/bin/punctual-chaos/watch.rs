@@ -21,7 +21,7 @@ use punctual_check::{Recorder, event::What, monotonic_ns};
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_millis(100);
-/// The longest that a look may come late, with its write.
+/// The longest that a look may come late, with its write: less than half of the shortest lease of a drill, from which on it is harm.
 const LATE_MAX: Duration = Duration::from_millis(300);
 
 /// Watches until it is dropped, or its process ends.
