@@ -147,6 +147,17 @@ fn an_answer_that_comes_late_explains_what_came_before_it() {
     worker.begin(2.0, 1, 10);
     worker.end(3.0, 1, 10);
     fits(&[&producer, &worker]);
+
+    // A verdict is answered after another worker has begun the next run, and ended it.
+    let (mut first, mut other) = (File::new("a", 10), File::new("b", 10));
+    first.enqueue(1.0, 1);
+    first.begin(2.0, 1, 10);
+    let runs = vec![Ended { id: id(1), fence: 10, verdict: Said::Retry(Due::In(500)) }];
+    let answer = Answer::Settle { states: vec![Some(State::Waiting)], away: vec![], then: None };
+    first.call_that_takes(3.0, 5.0, Op::Settle { runs, then: None }, What::Ok(answer));
+    other.begin_as(5.0, second(), vec![]);
+    other.end(6.0, 1, 20);
+    fits(&[&first, &other]);
 }
 
 /// The settlement of the first run is not answered. It may have happened, then or later, and may not.
@@ -178,6 +189,8 @@ fn a_lease_is_reclaimed_after_its_time_and_not_before() {
         file
     };
     fits(&[&reclaimed(17.0, 2, 1)]);
+    // The store had calls for other jobs meanwhile, so 27 s are no jump of its clock (S14).
+    fits(&[&reclaimed(29.0, 2, 1)]);
     differs(&[&reclaimed(16.9, 2, 1)]);
     differs(&[&reclaimed(17.0, 2, 0)]);
     differs(&[&reclaimed(17.0, 1, 1)]);

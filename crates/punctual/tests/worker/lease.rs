@@ -276,17 +276,20 @@ async fn a_lost_lease_is_not_extended_again() {
 /// S9: a worker reclaims the leases of others while all of its slots are taken, or those of a queue.
 #[tokio::test]
 async fn a_worker_reclaims_where_it_has_no_free_slot() {
-    for slots in [1, 2] {
+    for (slots, of_queue) in [(1, None), (2, Some(1))] {
         let mut rig = Rig::new();
         rig.client.enqueue(Work { n: 1 }).max_attempts(1).await.unwrap();
         rig.crash_with_one("default").await;
         rig.enqueue(2).await;
         let (tell, mut told) = unbounded_channel();
         let tell_of_dead = tell.clone();
-        let worker = rig.worker().slots(slots).queue_slots("default", 1).on_dead(move |_, reason| {
+        let mut worker = rig.worker().slots(slots).on_dead(move |_, reason| {
             let _ = tell_of_dead.send(reason);
             std::future::ready(())
         });
+        if let Some(of_queue) = of_queue {
+            worker = worker.queue_slots("default", of_queue);
+        }
         let (stop, working) = start(worker.handle(move |job: Work, ctx: Ctx| {
             let _ = tell.send(job.n.to_string());
             async move { ctx.cancel_token().cancelled().await }
