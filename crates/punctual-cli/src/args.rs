@@ -209,7 +209,8 @@ pub(crate) struct Globals {
         value_name = "auto|always|never"
     )]
     pub(crate) color: Color,
-    /// Time limit of the command: exit 7 when it passes, or 8 if a change may have been made (default: none).
+    /// Time limit of the command: exit 7 when it passes, or 8 if a change may have been made. With push, cron set and topic publish, it
+    /// is the limit of each run of the job instead (default: none).
     #[arg(long, global = true, value_parser = parse_duration, value_name = "DURATION")]
     pub(crate) timeout: Option<Duration>,
     /// Skip the question before many jobs are deleted, cancelled or edited.

@@ -419,6 +419,11 @@ impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::Unread,
+            // Of stdout: no command writes its own files without saying so.
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                Self::failed(format!("the output could not be printed completely: {error}"))
+                    .why("what the command did until then remains done")
+            }
             _ => Self::failed(error.to_string()),
         }
     }

@@ -5,15 +5,22 @@
 
 use std::{
     io::ErrorKind,
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    task::{Context, Poll},
     time::Duration,
 };
 
-use axum::{Extension, Router, extract::ConnectInfo};
+use axum::{
+    Extension, Router,
+    body::{Body, Bytes},
+    extract::ConnectInfo,
+};
 use hyper::{
+    body::{Frame, SizeHint},
     server::conn::http1,
     service::{Service as _, service_fn},
 };
@@ -55,6 +62,10 @@ pub(crate) struct Limits {
 /// An extension of requests that came over TLS.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Encrypted;
+
+/// An extension of requests: it is cancelled when their connection is so old that it ends with the request in progress.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ending(pub(crate) CancellationToken);
 
 /// Serves connections until `stop`, and then until the requests in progress have ended.
 pub(crate) async fn accept(
@@ -135,15 +146,17 @@ async fn serve(
     limits: Limits,
     stop: &CancellationToken,
 ) {
-    let in_progress = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&in_progress);
-    let router = TowerToHyperService::new(router);
+    let (in_progress, unanswered) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counts = (Arc::clone(&in_progress), Arc::clone(&unanswered));
+    let ending = Ending::default();
+    let router = TowerToHyperService::new(router.layer(Extension(ending.clone())));
     let service = service_fn(move |request| {
         let request = router.call(request);
-        let counted = Counted::new(&count);
+        let (to_its_end, to_its_answer) = (Counted::new(&counts.0), Counted::new(&counts.1));
         async move {
-            let _counted = counted;
-            request.await
+            let answer = request.await?;
+            drop(to_its_answer);
+            Ok::<_, std::convert::Infallible>(answer.map(|body| Answer { body, _counted: to_its_end }))
         }
     });
     let serve = http1::Builder::new()
@@ -152,15 +165,45 @@ async fn serve(
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), service);
     let mut serve = std::pin::pin!(serve);
-    tokio::select! {
+    let left = tokio::select! {
         _ = serve.as_mut() => return,
-        () = sleep(limits.connection) => {}
-        () = stop.cancelled() => {}
-    }
+        () = sleep(limits.connection) => {
+            ending.0.cancel();
+            in_progress
+        }
+        // At the stop, answers that have begun are streams that nobody ends, or their clients are slow.
+        () = stop.cancelled() => unanswered,
+    };
     serve.as_mut().graceful_shutdown();
     // A client can hold a connection open without a request on it.
-    let is_idle = in_progress.load(Ordering::Relaxed) == 0;
+    let is_idle = left.load(Ordering::Relaxed) == 0;
     let _ = timeout(if is_idle { limits.drain.min(IDLE_MAX) } else { limits.drain }, serve).await;
+}
+
+/// The body of an answer, whose request is in progress until the body has been sent.
+struct Answer {
+    body: Body,
+    _counted: Counted,
+}
+
+impl hyper::body::Body for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// Counts a request for as long as it is in progress.
@@ -176,5 +219,80 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use axum::routing::get;
+    use futures_util::{StreamExt as _, stream};
+    use punctual::testing::TestQueue;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        task::JoinHandle,
+    };
+
+    use super::*;
+    use crate::Server;
+
+    /// Connections of these servers are old at once.
+    const LIMITS: Limits = Limits {
+        connections: 10,
+        connection: Duration::from_millis(200),
+        drain: Duration::from_mins(1),
+        head: Duration::from_mins(1),
+    };
+
+    /// Serves the router until the token fires.
+    async fn serve_old(router: Router, stop: &CancellationToken) -> (SocketAddr, JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (addr, stop) = (listener.local_addr().unwrap(), stop.clone());
+        (addr, tokio::spawn(async move { accept(listener, None, router, LIMITS, &stop).await }))
+    }
+
+    /// Sends a request, and returns all that comes until the end of the connection.
+    async fn ask(addr: SocketAddr, request: &str) -> String {
+        let mut stream = TcpStream::connect(addr).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut all = String::new();
+        stream.read_to_string(&mut all).await.unwrap();
+        all
+    }
+
+    /// It has as long as a request that waits for its answer.
+    #[tokio::test]
+    async fn an_answer_that_has_begun_is_sent_to_its_end_on_an_old_connection() {
+        let slow = async |Extension(Ending(ending)): Extension<Ending>| {
+            let rest = stream::once(async move {
+                ending.cancelled().await;
+                sleep(2 * IDLE_MAX).await;
+                "rest"
+            });
+            Body::from_stream(stream::once(async { "begin " }).chain(rest).map(Ok::<_, std::io::Error>))
+        };
+        let stop = CancellationToken::new();
+        let (addr, served) = serve_old(Router::new().route("/", get(slow)), &stop).await;
+        let answer = ask(addr, "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+        assert!(answer.contains("begin ") && answer.contains("rest"), "{answer}");
+        stop.cancel();
+        served.await.unwrap();
+    }
+
+    /// Its client learns where to go on.
+    #[tokio::test]
+    async fn a_stream_of_lines_ends_with_its_last_line_on_an_old_connection() {
+        let (t, stop) = (TestQueue::new(), CancellationToken::new());
+        let (addr, served) = serve_old(Server::new(&t.client).router(&stop), &stop).await;
+        let line = r#"{"kind":"k"}"#;
+        // Two lines of a body that goes on.
+        let chunk = format!("{:x}\r\n{line}\n{line}\n\r\n", 2 * line.len() + 2);
+        let head = "POST /api/v1/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\n";
+        let answer = ask(addr, &format!("{head}transfer-encoding: chunked\r\n\r\n{chunk}")).await;
+        assert_eq!(answer.matches(r#""inserted""#).count(), 2, "{answer}");
+        assert!(answer.contains(r#""from_line":3"#), "{answer}");
+        stop.cancel();
+        served.await.unwrap();
     }
 }

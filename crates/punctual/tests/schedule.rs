@@ -7,7 +7,7 @@
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -686,6 +686,26 @@ async fn a_tick_waits_for_a_store_that_is_away() {
         assert_eq!((sum.0, sum.1), (done, cancelled), "{misfire:?} {minutes}");
         assert!(0 < sum.2);
     }
+}
+
+/// A change that was made is not reported as one that was not, when its tick cannot follow.
+#[tokio::test]
+async fn a_change_whose_tick_cannot_follow_may_have_been_made() {
+    let (t, is_away) = (TestQueue::new(), Arc::new(AtomicBool::new(false)));
+    let away = Arc::clone(&is_away);
+    let faulty = FaultyStore::new(Arc::clone(t.client.store()), move |verb| match verb {
+        "holder" if away.load(Ordering::SeqCst) => Fault::Before,
+        _ => Fault::Pass,
+    });
+    let handle = Client::new(Arc::new(faulty)).schedule("sales");
+    handle.set(every_minute(), report()).await.unwrap();
+    is_away.store(true, Ordering::SeqCst);
+    let error = handle.pause("ana", "moved").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
+    assert!(handle.get().await.unwrap().unwrap().schedule.paused.is_some());
+    let error = handle.remove().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
+    assert!(handle.get().await.unwrap().is_none());
 }
 
 /// Ticks that fail for hours do not each look for all those behind them.

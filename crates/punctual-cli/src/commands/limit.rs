@@ -24,11 +24,17 @@ impl Limit {
             Command::Push(_) => None,
             Command::Cron(cron) if cron.has_a_job() => None,
             Command::Topic(topic) if topic.has_a_job() => None,
-            Command::Work(_) | Command::Forward(_) | Command::Bench(_) | Command::Demo(_)
+            Command::Work(_)
+            | Command::Forward(_)
+            | Command::Serve(_)
+            | Command::Bench(_)
+            | Command::Demo(_)
                 if globals.timeout.is_some() =>
             {
-                return Err(Failure::invalid("--timeout does not work with work, forward, bench and demo")
-                    .hint("punctual push --timeout    limits each run of a job"));
+                return Err(Failure::invalid(
+                    "--timeout does not work with work, forward, serve, bench and demo",
+                )
+                .hint("punctual push --timeout    limits each run of a job"));
             }
             _ => globals.timeout,
         };

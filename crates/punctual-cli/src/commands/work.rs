@@ -147,6 +147,11 @@ pub(crate) async fn run(_: &mut Session, _: &Work) -> Result {
 
 #[cfg(unix)]
 pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
+    if args.exec.trim().is_empty() {
+        return Err(Failure::invalid("the command of --exec is empty")
+            .why("each job would be done, and nothing would have run")
+            .hint("write a command, as in --exec ./run; a variable in it may be unset"));
+    }
     if let Some(n) = args.keep.map(usize::from) {
         let manner = Manner {
             command: args.exec.as_str().into(),

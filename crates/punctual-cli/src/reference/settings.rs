@@ -633,8 +633,9 @@ queue.
 `punctual queue set QUEUE KEY=VALUE` changes them, and `none` removes a value. In a program, it is `client.queue(name).update(…)`. They are kept in
 the store, and apply to all workers at once.
 
-{queue}A group's own limit overrides the limit for all groups. Ended jobs are removed when the first of their three limits is reached; 0 in any of
-them keeps no jobs. `punctual queue pause` and `resume` set `paused`. A rate in JSON is `{{\"max\":100,\"period_ms\":60000,\"burst\":1}}`.
+{queue}A group's own limit overrides the limit for all groups. Ended jobs are removed when the first of their three limits is reached;
+0 in any of them (an age of `0s`) keeps no jobs. `punctual queue pause` and `resume` set `paused`. A rate in JSON is
+`{{\"max\":100,\"period_ms\":60000,\"burst\":1}}`.
 
 ## Options of a worker
 

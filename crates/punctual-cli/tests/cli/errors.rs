@@ -238,13 +238,28 @@ fn a_command_gives_up_when_its_time_is_over() {
     assert!(begin.elapsed() < Duration::from_secs(20), "it does not wait for the file after all");
     file.execute_batch("ROLLBACK").unwrap();
     assert_eq!(t.json(&format!("show {A}"))["status"], "scheduled");
-    for line in ["work --exec true", "bench", "demo"] {
+    for line in ["work --exec true", "serve", "bench", "demo"] {
         t.run(&format!("{line} --timeout 1s")).fails(
             2,
             "invalid",
-            "--timeout does not work with work, forward, bench and demo",
+            "--timeout does not work with work, forward, serve, bench and demo",
         );
     }
+}
+
+/// As of a variable that is unset. Each job would be done, and nothing would have run.
+#[cfg(unix)]
+#[test]
+fn an_empty_command_is_refused() {
+    let t = Cli::new();
+    t.ok(&format!("push k --id {A}"));
+    for keep in [&[][..], &["--keep", "1"]] {
+        for command in ["", "  "] {
+            let args = [&["work", "--exec", command], keep].concat();
+            t.args(&args).fails(2, "invalid", "the command of --exec is empty");
+        }
+    }
+    assert_eq!(t.json(&format!("show {A}"))["status"], "ready");
 }
 
 #[test]

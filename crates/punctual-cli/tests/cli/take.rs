@@ -53,10 +53,13 @@ fn nothing_is_taken_that_nobody_reads() {
 #[test]
 fn what_was_taken_and_not_printed_is_named() {
     let t = Cli::new();
-    for id in [A, B, C] {
-        t.ok(&format!("push k --id {id}"));
-    }
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    for id in [A, B, C] {
+        let pushed =
+            said(t.command(["push", "k", "--id", id]).stdout(full.try_clone().unwrap()).spawn().unwrap());
+        pushed.fails(1, "failed", "the output could not be printed completely");
+        assert!(pushed.err.contains("remains done"), "{pushed:#?}");
+    }
     let said = said(t.command(["take", "-n", "3", "-o", "ids"]).stdout(full).spawn().unwrap());
     assert_eq!(said.code, Some(1), "{said:#?}");
     for id in [A, B, C] {

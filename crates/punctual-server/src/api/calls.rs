@@ -138,7 +138,7 @@ async fn enqueue(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
     let mut shown = Vec::with_capacity(results.len());
     for result in results {
         shown.push(match result {
-            Some(result) => Some(scope.enqueued(api, result).await?),
+            Some(result) => Some(scope.enqueued(api, result).await),
             None => None,
         });
     }

@@ -116,17 +116,22 @@ impl Scope {
     }
 
     /// Hides from a caller for some queues what another queue's job is like, if an id leads to one.
-    pub(super) async fn enqueued(&self, api: &Api, result: Enqueued) -> Result<Enqueued, Problem> {
-        let Enqueued::Duplicate(existing) = result else { return Ok(result) };
-        if self.is_narrow()
-            && let Some(job) = api.client.get(existing.id).await?
-            && self.may(Right::Operate, Some(&job.queue)).is_err()
-        {
-            let id = existing.id;
-            let unknown = Existing { id, kind: None, state: None, version: 0, cancel_requested: false };
-            return Ok(Enqueued::Duplicate(unknown));
+    ///
+    /// It fails for nobody: other jobs of the call may have been stored. Of a job that cannot be read now, everything is hidden.
+    pub(super) async fn enqueued(&self, api: &Api, result: Enqueued) -> Enqueued {
+        let Enqueued::Duplicate(existing) = result else { return result };
+        if self.is_narrow() {
+            let is_shown = match api.client.get(existing.id).await {
+                Ok(job) => job.is_none_or(|job| self.may(Right::Operate, Some(&job.queue)).is_ok()),
+                Err(_) => false,
+            };
+            if !is_shown {
+                let id = existing.id;
+                let unknown = Existing { id, kind: None, state: None, version: 0, cancel_requested: false };
+                return Enqueued::Duplicate(unknown);
+            }
         }
-        Ok(Enqueued::Duplicate(existing))
+        Enqueued::Duplicate(existing)
     }
 
     /// Checks the right to read a job, and hides from it what the caller must not see. The job of another queue is not there.

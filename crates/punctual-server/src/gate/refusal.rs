@@ -9,6 +9,7 @@ use axum::{
     },
     response::{IntoResponse, Response},
 };
+use punctual::ErrorKind;
 use serde::Serialize;
 
 /// Why a request is refused.
@@ -100,7 +101,11 @@ impl Refusal {
     pub(super) fn store(error: &punctual::Error) -> Self {
         let refusal = Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
-            error.kind().code(),
+            // The call itself was not begun.
+            match error.kind() {
+                ErrorKind::UnknownOutcome => ErrorKind::Unavailable.code(),
+                kind => kind.code(),
+            },
             "the token could not be checked, because the store did not answer as expected",
             "repeat the request later; the log of the server has the cause",
         );

@@ -1,9 +1,19 @@
 //! Each call and resource with each body that changes what it needs, for each token.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use punctual::Timestamp;
-use punctual_server::token::Role::{self, Admin, Operate, Read};
+use axum::{
+    body::Body,
+    http::{Method, Request},
+};
+use punctual::{
+    Client, Timestamp,
+    testing::{Fault, FaultyStore},
+};
+use punctual_server::{
+    Server,
+    token::Role::{self, Admin, Operate, Read},
+};
 use serde_json::{Value, json};
 
 use crate::site::{Answer, Jobs, Site, Tokens, registration};
@@ -402,6 +412,17 @@ async fn a_read_only_server_refuses_every_change() {
     }
 }
 
+/// A probe may ask with HEAD.
+#[tokio::test]
+async fn a_read_only_server_answers_head() {
+    let site = Site::read_only().await;
+    for path in ["/healthz", "/readyz", "/api/v1/stats", "/jobs"] {
+        let request = Request::head(path).body(Body::empty()).unwrap();
+        let answer = site.request(&site.tokens.read, request).await;
+        assert!(answer.status == 200 && answer.text.is_empty(), "{path}: {answer:?}");
+    }
+}
+
 #[tokio::test]
 async fn every_call_is_in_the_table_and_none_is_open() {
     let site = Site::new().await;
@@ -433,12 +454,27 @@ async fn an_enqueue_shows_no_job_of_another_queue() {
     let result = answer.json()["results"][0].clone();
     assert_eq!(result["status"], "duplicate", "{answer:?}");
     assert!(result["kind"].is_null() && result["state"].is_null() && result["version"] == 0, "{answer:?}");
-    let answer = site
-        .ask(&site.tokens.mail_operate, axum::http::Method::POST, "jobs", Some(&body["jobs"][0]))
-        .await
-        .json();
+    let answer =
+        site.ask(&site.tokens.mail_operate, Method::POST, "jobs", Some(&body["jobs"][0])).await.json();
     assert_eq!(answer["status"], "duplicate", "{answer}");
     assert!(answer["kind"].is_null() && answer["state"].is_null() && answer["version"] == 0, "{answer}");
     let answer = site.call(&site.tokens.operate, "enqueue", &body).await;
     assert_eq!(answer.json()["results"][0]["state"], "waiting", "{answer:?}");
+}
+
+/// By the time a duplicate is looked up, other jobs of the call are stored: no error says that nothing was changed.
+#[tokio::test]
+async fn an_enqueue_is_answered_though_its_duplicate_cannot_be_read() {
+    let mut site = Site::new().await;
+    let store = FaultyStore::new(Arc::clone(site.client().store()), |verb| match verb {
+        "get" => Fault::Before,
+        _ => Fault::Pass,
+    });
+    site.router = Server::new(&Client::new(Arc::new(store))).router(&site.stop);
+    let job = json!({"kind": "k", "queue": "mail"});
+    let known = json!({"id": site.mail.waiting, "kind": "k", "queue": "mail"});
+    let answer = site.call(&site.tokens.mail_operate, "enqueue", &json!({"jobs": [job, known]})).await.json();
+    assert_eq!(answer["results"][0]["status"], "inserted", "{answer}");
+    assert_eq!(answer["results"][1]["status"], "duplicate", "{answer}");
+    assert!(answer["results"][1]["state"].is_null(), "{answer}");
 }

@@ -91,6 +91,16 @@ impl ErrorKind {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
+    /// Returns the error of a call that was made in part: it must not say that nothing was changed.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn in_part(self) -> Self {
+        if !matches!(self.kind, ErrorKind::Unavailable | ErrorKind::StoreFull) {
+            return self;
+        }
+        Self::new(ErrorKind::UnknownOutcome, format!("done only in part: {self}")).with_source(self)
+    }
+
     /// Makes an error.
     ///
     /// `message` is in lower case, operation then object, without a full stop.

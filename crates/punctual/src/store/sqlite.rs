@@ -275,7 +275,11 @@ impl Store for SqliteStore {
     }
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {
-        Box::pin(async { Ok(self.options.clock.now()) })
+        // Who asks for the time may only want to know whether the store is there.
+        Box::pin(async {
+            self.database.check_in_place()?;
+            Ok(self.options.clock.now())
+        })
     }
 
     fn enqueue<'a>(&'a self, call: CallId, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {

@@ -5,6 +5,7 @@ use super::*;
 async fn assert_refused(store: &SqliteStore, how: &str) {
     let queues = ["mail".to_owned()];
     let errors = [
+        ("now", store.now().await.err()),
         ("enqueue", store.enqueue(call(7), &[new_job(7)]).await.err()),
         ("reserve", store.reserve(&want(1)).await.err()),
         ("wait", store.wait(&queues, Duration::from_secs(5)).await.err()),

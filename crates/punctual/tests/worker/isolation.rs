@@ -9,28 +9,32 @@ const PATIENCE: Duration = Duration::from_secs(10);
 impl Rig {
     /// A worker ran all jobs that are due and was not heard of again, twice: each is on its last chance, and due.
     pub(super) async fn crash_all_twice(&self, n: usize) {
-        for number in 1..=2 {
-            let crashed = Reserve {
-                call: punctual::store::CallId { instance: 7, number },
-                worker: "crashed".into(),
-                queues: vec![QueueRequest { queue: "default".into(), share: n, at_most: n }],
-                n,
-                lease: None,
-                company: false,
-            };
-            assert_eq!(self.client.store().reserve(&crashed).await.unwrap().jobs.len(), n);
-            self.clock.advance(SECOND);
-        }
-        let look = Reserve {
-            call: punctual::store::CallId { instance: 7, number: 3 },
+        self.crash(&[("default", n)], false, 1).await;
+        self.crash(&[("default", n)], false, 2).await;
+    }
+
+    /// A worker ran so many jobs of these queues, all that are due, and was not heard of again.
+    async fn crash(&self, jobs: &[(&str, usize)], company: bool, number: u64) {
+        let n = jobs.iter().map(|(_, n)| n).sum();
+        let queues =
+            jobs.iter().map(|(queue, n)| QueueRequest { queue: (*queue).to_owned(), share: *n, at_most: *n });
+        let crashed = Reserve {
+            call: punctual::store::CallId { instance: 7, number: 2 * number },
             worker: "crashed".into(),
-            queues: vec![QueueRequest { queue: "default".into(), share: 0, at_most: 0 }],
-            n: 0,
+            queues: queues.collect(),
+            n,
             lease: None,
-            company: false,
+            company,
+        };
+        assert_eq!(self.client.store().reserve(&crashed).await.unwrap().jobs.len(), n);
+        self.clock.advance(SECOND);
+        let look = Reserve {
+            n: 0,
+            call: punctual::store::CallId { instance: 7, number: 2 * number + 1 },
+            ..crashed
         };
         assert_eq!(self.client.store().reserve(&look).await.unwrap().reclaimed.len(), n);
-        self.clock.advance(3 * SECOND);
+        self.clock.advance(5 * SECOND);
     }
 }
 
@@ -87,19 +91,7 @@ async fn a_crash_of_many_ends_none_and_parts_them() {
         rig.client.enqueue(Work { n }).max_attempts(9).await.unwrap();
     }
     rig.crash_all_twice(30).await;
-    let together = Reserve {
-        call: punctual::store::CallId { instance: 8, number: 1 },
-        worker: "crashed".into(),
-        queues: vec![QueueRequest { queue: "default".into(), share: 30, at_most: 30 }],
-        n: 30,
-        lease: None,
-        company: true,
-    };
-    assert_eq!(rig.client.store().reserve(&together).await.unwrap().jobs.len(), 30);
-    rig.clock.advance(SECOND);
-    let look = Reserve { n: 0, call: punctual::store::CallId { instance: 8, number: 2 }, ..together };
-    assert_eq!(rig.client.store().reserve(&look).await.unwrap().reclaimed.len(), 30);
-    rig.clock.advance(5 * SECOND);
+    rig.crash(&[("default", 30)], true, 3).await;
     let end = Arc::new(Semaphore::new(0));
     let (handler, mut told) = held_back(&end);
     let (stop, working) = start(rig.worker().slots(50).handle(handler));
@@ -111,6 +103,40 @@ async fn a_crash_of_many_ends_none_and_parts_them() {
     stop.cancel();
     let report = working.await.unwrap().unwrap();
     assert_eq!((report.done, report.dead), (31, 0));
+}
+
+/// A suspect that is held takes a slot of its queue, so no more of its jobs run than may.
+#[tokio::test]
+async fn a_suspect_that_is_held_takes_a_slot_of_its_queue() {
+    let rig = Rig::new();
+    let enqueue = async |n, queue: &str| {
+        rig.client.enqueue(Work { n }).queue(queue).max_attempts(9).await.unwrap();
+    };
+    for n in 0..16 {
+        enqueue(n, "bulk").await;
+    }
+    enqueue(16, "mail").await;
+    let all = [("bulk", 16), ("mail", 1)];
+    for (company, number) in [(false, 1), (false, 2), (true, 3)] {
+        rig.crash(&all, company, number).await;
+    }
+    let end = Arc::new(Semaphore::new(0));
+    let (handler, mut told) = held_back(&end);
+    let worker = rig.worker().queue("bulk").queue("mail").queue_slots("mail", 1).slots(50);
+    let (stop, working) = start(worker.handle(handler));
+    assert_eq!(starts(&mut told, 16).await, 16);
+    enqueue(17, "mail").await;
+    // Once the second of these runs, what came before the first has been looked at.
+    for n in [18, 19] {
+        enqueue(n, "bulk").await;
+        assert_eq!(timeout(PATIENCE, told.recv()).await.unwrap(), Some(n));
+    }
+    end.add_permits(1);
+    assert_eq!(timeout(PATIENCE, told.recv()).await.unwrap(), Some(16));
+    end.add_permits(19);
+    assert_eq!(timeout(PATIENCE, told.recv()).await.unwrap(), Some(17));
+    stop.cancel();
+    assert_eq!(working.await.unwrap().unwrap().done, 20);
 }
 
 #[tokio::test]

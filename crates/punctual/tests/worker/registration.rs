@@ -72,6 +72,18 @@ async fn a_life(client: &Client) {
     order(client, &info.id, WorkerOrder::Quiet).await;
     let quiet = until(client, |info| info.state == WorkerState::Quiet).await;
     assert_eq!((quiet.order, quiet.since), (None, info.since));
+    // Whoever dies elsewhere is still noticed (S9).
+    let doomed = client.enqueue(Work { n: 9 }).max_attempts(1).await.unwrap().id().unwrap();
+    let reserve = Reserve {
+        call: CallId { instance: 7, number: 1 },
+        worker: "crashed".into(),
+        queues: vec![QueueRequest { queue: "default".into(), share: 1, at_most: 1 }],
+        n: 1,
+        lease: Some(SECOND),
+        company: false,
+    };
+    assert_eq!(client.store().reserve(&reserve).await.unwrap().jobs.len(), 1);
+    until_job(client, doomed, State::Dead).await;
     let second = enqueue(client, 2).await;
     // It is seen again and again, and leaves the job.
     let again = until(client, |info| quiet.seen < info.seen).await;

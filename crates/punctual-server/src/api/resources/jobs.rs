@@ -130,7 +130,7 @@ pub(super) async fn stored(
         return Err(Problem::new(StatusCode::INSUFFICIENT_STORAGE, "store_full", detail)
             .with_hint("repeat the request later, or raise the cap of the queue"));
     }
-    let enqueued = scope.enqueued(api, enqueued).await?;
+    let enqueued = scope.enqueued(api, enqueued).await;
     let answer = json(calls::write(&enqueued)?);
     let Enqueued::Inserted { id, .. } = enqueued else { return Ok(answer) };
     let mut headers = headers::etag(1);

@@ -98,7 +98,7 @@ pub(super) async fn show(
     scope: Scope,
 ) -> Result<Response, Problem> {
     let named = known(&api.client.schedule(name)).await?;
-    answer(&api, &scope, &named).await
+    answer(&api, &scope, &named, api.client.store().now().await?)
 }
 
 /// The body of a PUT. What else is shown is ignored, so that a schedule that was read can be sent again.
@@ -139,7 +139,7 @@ pub(super) async fn put(
     let made = handle.put(schedule).await;
     note(&api, &scope, "put", &handle, "", &made);
     let named = made.map_err(|e| headers::refused(&headers, e))?;
-    let answer = answer(&api, &scope, &named).await?;
+    let answer = changed(&api, &scope, &named).await?;
     Ok(if is_new { (StatusCode::CREATED, answer).into_response() } else { answer })
 }
 
@@ -205,7 +205,7 @@ pub(super) async fn pause(
     let made = handle.pause(by, &reason).await;
     note(&api, &scope, "pause", &handle, &reason, &made);
     let named = made.map_err(|e| headers::refused(&headers, e))?;
-    answer(&api, &scope, &named).await
+    changed(&api, &scope, &named).await
 }
 
 /// Ends the pause of a schedule.
@@ -223,7 +223,7 @@ pub(super) async fn resume(
     let made = handle.resume().await;
     note(&api, &scope, "resume", &handle, "", &made);
     let named = made.map_err(|e| headers::refused(&headers, e))?;
-    answer(&api, &scope, &named).await
+    changed(&api, &scope, &named).await
 }
 
 /// Enqueues the job of a schedule now, in addition to its ticks.
@@ -271,8 +271,12 @@ fn unknown(name: &str) -> Problem {
     Problem::not_found(format!("there is no schedule {name:?}"))
 }
 
-async fn answer(api: &Api, scope: &Scope, named: &NamedSchedule) -> Result<Response, Problem> {
-    let now = api.client.store().now().await?;
+/// Returns the schedule after a change.
+async fn changed(api: &Api, scope: &Scope, named: &NamedSchedule) -> Result<Response, Problem> {
+    answer(api, scope, named, api.client.store().now().await.map_err(Error::in_part)?)
+}
+
+fn answer(api: &Api, scope: &Scope, named: &NamedSchedule, now: Timestamp) -> Result<Response, Problem> {
     let job = job(&named.schedule.job, api.client.make_id(), scope);
     let body = calls::write(&View::new(named, &job, now))?;
     Ok((headers::etag(named.generation), json(body)).into_response())

@@ -24,8 +24,10 @@ use punctual::{
 };
 use serde::Serialize;
 use tokio::{sync::mpsc, time::timeout};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
+    accept::Ending,
     api::{
         Api, Problem, Scope,
         lines::{Line, Lines},
@@ -88,6 +90,8 @@ struct Open {
     parts: Parts,
     lines: Lines,
     answers: mpsc::Sender<Piece>,
+    /// Its connection ends.
+    ending: CancellationToken,
 }
 
 /// A part of the answers. An empty one is the last.
@@ -104,7 +108,9 @@ pub(super) fn begin(api: Arc<Api>, scope: Scope, parts: Parts, body: Body) -> Re
             .with_hint("repeat the request later, or make the call enqueue"));
     };
     let (answers, pieces) = mpsc::channel(1);
-    let open = Open { api, scope, parts, lines: Lines::new(body), answers };
+    // A router that others serve knows no age of connections.
+    let Ending(ending) = parts.extensions.get().cloned().unwrap_or_default();
+    let open = Open { api, scope, parts, lines: Lines::new(body), answers, ending };
     tokio::spawn(trace::carried(async move {
         let _seat = seat;
         open.run().await;
@@ -129,7 +135,11 @@ impl Open {
         let mut batch = Batch::default();
         loop {
             // A batch does not wait for the body: its client may wait for the answers.
-            let next = if let Some(next) = self.lines.next().now_or_never() {
+            let next = if self.api.stop.is_cancelled() {
+                Err(stopping())
+            } else if self.ending.is_cancelled() {
+                Err(ending())
+            } else if let Some(next) = self.lines.next().now_or_never() {
                 next
             } else {
                 if !batch.lines.is_empty() && !self.store(std::mem::take(&mut batch), false).await {
@@ -138,6 +148,7 @@ impl Open {
                 tokio::select! {
                     next = self.lines.next() => next,
                     () = self.api.stop.cancelled() => Err(stopping()),
+                    () = self.ending.cancelled() => Err(ending()),
                     () = self.answers.closed() => return,
                 }
             };
@@ -189,7 +200,7 @@ impl Open {
             let result = match refused {
                 Some(problem) => Err(problem),
                 None => match results.next() {
-                    Some(Ok(result)) => self.scope.enqueued(&self.api, result).await,
+                    Some(Ok(result)) => Ok(self.scope.enqueued(&self.api, result).await),
                     Some(Err(error)) => Err(error.into()),
                     None => {
                         let error = broken.take().unwrap_or_else(|| {
@@ -284,6 +295,11 @@ fn is_about_a_job(e: &Error) -> bool {
 fn stopping() -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", "the server stops")
         .with_hint("send the other lines again, to this server or another one")
+}
+
+fn ending() -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", "the connection is as old as one gets")
+        .with_hint("send the other lines again, on a new connection")
 }
 
 /// Writes an answer as a line.

@@ -60,7 +60,8 @@ pub(super) async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Result<Respon
 
 /// Returns a topic. Its version is the `ETag`.
 pub(super) async fn show(State(api): State<Arc<Api>>, Path(name): Path<String>) -> Result<Response, Problem> {
-    answer(&api.client.topic(name)).await
+    let handle = api.client.topic(name);
+    answer(&handle, handle.get().await?)
 }
 
 /// The body of a subscription.
@@ -84,7 +85,7 @@ pub(super) async fn subscribe(
     let made = handle.subscribe(&queue).await;
     note(&api, &scope, "subscribe", &handle, Some(&queue), &made);
     made.map_err(|e| headers::refused(&headers, e))?;
-    answer(&handle).await
+    changed(&handle).await
 }
 
 /// Ends the subscription of a queue, and returns the topic as it is then.
@@ -101,7 +102,7 @@ pub(super) async fn unsubscribe(
     let made = handle.unsubscribe(&queue).await;
     note(&api, &scope, "unsubscribe", &handle, Some(&queue), &made);
     made.map_err(|e| headers::refused(&headers, e))?;
-    answer(&handle).await
+    changed(&handle).await
 }
 
 /// Removes a topic and all its subscriptions.
@@ -181,7 +182,12 @@ fn unknown(name: &str) -> Problem {
     Problem::not_found(format!("there is no topic {name:?}"))
 }
 
-async fn answer(handle: &TopicHandle) -> Result<Response, Problem> {
-    let topic = handle.get().await?.ok_or_else(|| unknown(handle.name()))?;
+/// Returns the topic after a change.
+async fn changed(handle: &TopicHandle) -> Result<Response, Problem> {
+    answer(handle, handle.get().await.map_err(Error::in_part)?)
+}
+
+fn answer(handle: &TopicHandle, topic: Option<Topic>) -> Result<Response, Problem> {
+    let topic = topic.ok_or_else(|| unknown(handle.name()))?;
     Ok((headers::etag(topic.version), json(calls::write(&View::from(&topic))?)).into_response())
 }

@@ -244,7 +244,7 @@ impl ScheduleHandle {
             if let DocReply::Is(_) = self.client.store().doc(&remove).await? {
                 // A tick of a schedule that cannot be read notices this itself.
                 if let Ok(was) = NamedSchedule::of(&doc) {
-                    self.call_off(&was.schedule, doc.version + 1, REMOVED).await?;
+                    self.call_off(&was.schedule, doc.version + 1, REMOVED).await.map_err(Error::in_part)?;
                 }
                 return Ok(true);
             }
@@ -308,12 +308,7 @@ impl ScheduleHandle {
             match self.client.store().doc(&put).await? {
                 DocReply::Is(Some(doc)) => {
                     let is = NamedSchedule::of(&doc)?;
-                    let due = match &was {
-                        Some(was) => self.call_off(&was.schedule, is.generation, CHANGED).await?,
-                        None => None,
-                    };
-                    // A tick that was already due stays due if the new schedule has it, too.
-                    self.enqueue_next(due.map(before)).await?;
+                    self.move_tick(was.as_ref(), &is).await.map_err(Error::in_part)?;
                     return Ok(is);
                 }
                 DocReply::Conflict(_) => {}
@@ -321,6 +316,16 @@ impl ScheduleHandle {
             }
         }
         Err(self.changed_too_often())
+    }
+
+    /// After a change: calls off the waiting tick, and enqueues the next one.
+    async fn move_tick(&self, was: Option<&NamedSchedule>, is: &NamedSchedule) -> Result<()> {
+        let due = match was {
+            Some(was) => self.call_off(&was.schedule, is.generation, CHANGED).await?,
+            None => None,
+        };
+        // A tick that was already due stays due if the new schedule has it, too.
+        self.enqueue_next(due.map(before)).await.map(drop)
     }
 
     /// Checks that the document has the generation that changes need.

@@ -109,7 +109,7 @@ impl Client {
             let put = DocOp::Put { key: doc.key, precondition: Precondition::IfVersion(doc.version), value };
             match self.store().doc(&put).await? {
                 DocReply::Is(Some(doc)) => {
-                    let now = self.store().now().await?;
+                    let now = self.store().now().await.map_err(Error::in_part)?;
                     return Ok(Some(WorkerInfo::read(&doc.key, &doc.value)?.at(now)));
                 }
                 DocReply::Conflict(_) => {}

@@ -268,6 +268,11 @@ impl<'a> RunLoop<'a> {
         self.setup.config.slots.saturating_sub(self.runs.executing() + self.waiting.len())
     }
 
+    /// Returns how many of the slots that a queue has of its own are taken: by its runs, and by suspects of it that are held.
+    fn taken_in(runs: &Runs, waiting: &Waiting, queue: &str) -> usize {
+        runs.executing_in(queue) + waiting.of(queue)
+    }
+
     /// Returns whether nothing is reserved, by an order or for the sake of a suspect.
     fn is_quiet(&self) -> bool {
         self.runs.quiet.is_quiet() || self.runs.suspects.quiet_until(Instant::now()).is_some()
@@ -325,16 +330,17 @@ impl<'a> RunLoop<'a> {
         true
     }
 
-    /// Returns the queues of which it reserves nothing and hears nothing, because its slots are taken or they are at their caps.
+    /// Returns the queues of which it reserves nothing and hears nothing, because its slots are taken, they are at their caps, or it is
+    /// quiet.
     fn unheard(&self) -> Vec<&str> {
         let names = self.queues.names().iter().map(String::as_str);
-        if self.shutdown.is_asked() || self.is_quiet() {
+        if self.shutdown.is_asked() {
             return Vec::new();
         }
         if self.free_slots() == 0 {
             return names.collect();
         }
-        let heard = self.queues.below_cap(|queue| self.runs.executing_in(queue));
+        let heard = self.queues.below_cap(|queue| Self::taken_in(self.runs, &self.waiting, queue));
         names.filter(|name| !heard.iter().any(|heard| heard == name)).collect()
     }
 
@@ -377,7 +383,7 @@ impl<'a> RunLoop<'a> {
         if self.reserve.is_some() || n == 0 || !may_find {
             return;
         }
-        let (n, queues) = self.queues.requests(n, |queue| self.runs.executing_in(queue));
+        let (n, queues) = self.queues.requests(n, |queue| Self::taken_in(self.runs, &self.waiting, queue));
         // All queues may be at their caps. The end of a run leads to a settle, which reserves again.
         if 0 < n {
             self.call.number += 1;
@@ -682,7 +688,7 @@ impl<'a> RunLoop<'a> {
 
     /// Waits for something to do.
     async fn idle(&mut self) {
-        let names = self.queues.below_cap(|queue| self.runs.executing_in(queue));
+        let names = self.queues.below_cap(|queue| Self::taken_in(self.runs, &self.waiting, queue));
         let has_free_slots = 0 < self.free_slots() && !names.is_empty();
         let at_most = match self.look {
             Look::Now => Duration::ZERO,

@@ -133,6 +133,11 @@ impl Waiting {
         self.0.len()
     }
 
+    /// Returns how many are of a queue.
+    pub(super) fn of(&self, queue: &str) -> usize {
+        self.0.iter().filter(|held| held.call.queue() == queue).count()
+    }
+
     pub(super) fn push(&mut self, held: Held, suspects: &Suspects) {
         suspects.held.update(|n| n + 1);
         self.0.push_back(held);

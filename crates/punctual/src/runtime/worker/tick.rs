@@ -64,6 +64,8 @@ pub(crate) async fn keep_enqueued(
     started: &CancellationToken,
 ) -> Infallible {
     let (mut pauses, mut is_set) = (Pauses::default(), false);
+    // One for all checks, so that one that failed has the lock when it is repeated.
+    let owner = fastrand::u128(..);
     loop {
         let kept = async {
             if !is_set {
@@ -73,7 +75,7 @@ pub(crate) async fn keep_enqueued(
                 is_set = true;
                 return Ok(enqueued);
             }
-            if is_ones_turn(client, fastrand::u128(..)).await? { client.enqueue_ticks().await } else { Ok(0) }
+            if is_ones_turn(client, owner).await? { client.enqueue_ticks().await } else { Ok(0) }
         };
         let pause = match kept.await {
             Ok(enqueued) => {
@@ -187,8 +189,32 @@ async fn enqueue_next(call: &Call, tick: Tick<'_>) -> Result<Option<&'static str
 
 #[cfg(all(test, feature = "testing"))]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::SeqCst},
+    };
+
     use super::*;
-    use crate::runtime::testing::TestQueue;
+    use crate::{
+        runtime::testing::TestQueue,
+        store::faulty::{Fault, FaultyStore},
+    };
+
+    /// It is repeated soon, and not locked out by its own lock.
+    #[tokio::test(start_paused = true)]
+    async fn a_check_that_failed_is_repeated() {
+        let (t, looks) = (TestQueue::new(), Arc::new(AtomicU32::new(0)));
+        let counted = Arc::clone(&looks);
+        // The check at the start is made without a lock.
+        let faulty = FaultyStore::new(Arc::clone(t.client.store()), move |verb| match verb {
+            "doc" if counted.fetch_add(1, SeqCst) == 1 => Fault::Before,
+            _ => Fault::Pass,
+        });
+        let (client, started) = (Client::new(Arc::new(faulty)), CancellationToken::new());
+        let check = keep_enqueued(&client, &[], &started);
+        tokio::time::timeout(LOOK_EVERY.mul_f64(1.2), check).await.unwrap_err();
+        assert_eq!(looks.load(SeqCst), 3);
+    }
 
     #[tokio::test]
     async fn one_worker_looks_for_all_of_them() {

@@ -28,7 +28,7 @@ use futures_util::future::join_all;
 
 use crate::{
     core::error::{ErrorKind, Result},
-    store::{BoxFuture, redis::connection::fault::in_part},
+    store::BoxFuture,
 };
 
 /// Makes all calls; returns their answers in order, or the error of one of them.
@@ -47,7 +47,7 @@ pub(crate) async fn all<T>(
     // The error that means that something may have been done takes precedence.
     match errors.into_iter().max_by_key(|error| error.kind() == ErrorKind::UnknownOutcome) {
         None => Ok(answers),
-        Some(error) if is_in_part => Err(in_part(error)),
+        Some(error) if is_in_part => Err(error.in_part()),
         Some(error) => Err(error),
     }
 }
@@ -92,7 +92,7 @@ async fn in_homes<'a, T: Copy>(
             break;
         }
         let calls = groups.iter().map(|(home, group)| call(round, *home, group.clone()));
-        let answers = all(calls).await.map_err(|error| if round == 0 { error } else { in_part(error) })?;
+        let answers = all(calls).await.map_err(|error| if round == 0 { error } else { error.in_part() })?;
         for (group, answers) in groups.values().zip(answers) {
             for (i, answer) in group.iter().zip(answers) {
                 if says(found[*i]) < says(answer) {

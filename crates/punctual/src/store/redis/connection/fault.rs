@@ -119,16 +119,6 @@ pub(crate) fn unconfirmed(operation: &str, why: Unconfirmed) -> Error {
     Error::new(ErrorKind::UnknownOutcome, message).with_hint(hint)
 }
 
-/// Adapts the error of a call that was partly done: it must not claim that nothing was changed.
-pub(crate) fn in_part(error: Error) -> Error {
-    if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::StoreFull) {
-        let text = format!("done only in part: {error}");
-        Error::new(ErrorKind::UnknownOutcome, text).with_source(error)
-    } else {
-        error
-    }
-}
-
 /// Makes the error for servers that took over from each other for as long as a call waits. It was not done.
 pub(crate) fn restless(operation: &str) -> Error {
     unavailable(

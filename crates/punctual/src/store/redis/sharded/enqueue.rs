@@ -28,7 +28,7 @@ use crate::{
         CallId, Enqueued, check_batch, check_jobs,
         redis::{
             Live, RedisStore,
-            connection::fault::{self, in_part},
+            connection::fault,
             sharded::layout::Place,
             verbs::enqueue::{self, Answer, Kind, Part, Told},
         },
@@ -49,7 +49,7 @@ pub(crate) async fn enqueue(store: &RedisStore, call: CallId, jobs: &[NewJob]) -
     let all = answers.iter().cloned().collect::<Option<Vec<_>>>();
     all.ok_or_else(|| {
         let error = away.unwrap_or_else(fault::away);
-        if answers.iter().any(Option::is_some) { in_part(error) } else { error }
+        if answers.iter().any(Option::is_some) { error.in_part() } else { error }
     })
 }
 
@@ -74,7 +74,7 @@ pub(crate) async fn enqueue_each(
             store.note_tried(call, &tried);
             // An earlier try of this call may have stored a part, too.
             let has_part = tried.answers.iter().any(Option::is_some);
-            if made.map_err(|error| if has_part { in_part(error) } else { error })? == Made::Refused {
+            if made.map_err(|error| if has_part { error.in_part() } else { error })? == Made::Refused {
                 return Err(broken.take().unwrap_or_else(enqueue::odd));
             }
             // By a later layout it would belong to another shard. It must not be put there while it may be here.
@@ -88,7 +88,7 @@ pub(crate) async fn enqueue_each(
             return Ok((answers, None));
         }
         let has_part = tried.answers.iter().any(Option::is_some);
-        store.refresh().await.map_err(|error| if has_part { in_part(error) } else { error })?;
+        store.refresh().await.map_err(|error| if has_part { error.in_part() } else { error })?;
         is_in_part = has_part;
     }
     let error =
@@ -96,7 +96,7 @@ pub(crate) async fn enqueue_each(
             .with_hint(
                 "shard 0 may have lost its last writes: set the number of shards again by `punctual shards`",
             );
-    Err(if is_in_part { in_part(error) } else { error })
+    Err(if is_in_part { error.in_part() } else { error })
 }
 
 #[derive(PartialEq, Eq)]
@@ -300,7 +300,7 @@ impl Calls<'_> {
             }
         }
         match failed {
-            Some(error) if is_in_part => Err(in_part(error)),
+            Some(error) if is_in_part => Err(error.in_part()),
             Some(error) => Err(error),
             None => Ok(told),
         }

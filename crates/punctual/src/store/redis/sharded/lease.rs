@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Says, in_homes, in_part};
+use super::{Says, in_homes};
 use crate::{
     core::{
         error::{ErrorKind, Result},
@@ -333,7 +333,7 @@ async fn finish(
         (Some((request, attempt)), Some(first)) => {
             let reserved = rest(store, &attempt, request, first).await;
             let is_untouched = settled.iter().all(|answer| *answer == Settled::Away { sent: false });
-            Some(reserved.map_err(|error| if is_untouched { error } else { in_part(error) })?)
+            Some(reserved.map_err(|error| if is_untouched { error } else { error.in_part() })?)
         }
         _ => None,
     };

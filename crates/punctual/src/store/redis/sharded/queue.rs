@@ -16,7 +16,6 @@ use crate::{
         Pause, Placement, QueueInfo, QueueOp, QueueReply, QueueSettings, check_queue_op,
         redis::{
             Live, RedisStore,
-            connection::fault::in_part,
             verbs::{
                 queue::{self, New, Seen, Set},
                 read,
@@ -195,7 +194,7 @@ async fn purge(live: &Live, name: &str, limit: usize) -> Result<QueueReply> {
         // With nothing left to delete, it still says whether there is more.
         let answer = queue::purge(shard, name, limit - purged as usize).await;
         if let Some((deleted, more)) =
-            answer.map_err(|error| if purged == 0 { error } else { in_part(error) })?
+            answer.map_err(|error| if purged == 0 { error } else { error.in_part() })?
         {
             (purged, is_more, is_known) = (purged + deleted, is_more || more, true);
         }

@@ -7,7 +7,7 @@ use crate::{
         Audit, AuditCursor, Audited, Finding, Swept, check_limit,
         redis::{
             RedisStore, audit,
-            connection::fault::{self, in_part},
+            connection::fault,
             sharded::{copies, layout::Layout, misplaced},
         },
     },
@@ -34,7 +34,7 @@ pub(crate) async fn sweep(store: &RedisStore, limit: usize) -> Result<Swept> {
         // earlier version.
         copies::leave(&live, shard).await;
         let answer = shard.sweep(limit - done, false).await;
-        let swept = answer.map_err(|error| if done == 0 { error } else { in_part(error) })?;
+        let swept = answer.map_err(|error| if done == 0 { error } else { error.in_part() })?;
         all_of_it.expired += swept.expired;
         all_of_it.removed += swept.removed;
         all_of_it.forgotten += swept.forgotten;

@@ -12,7 +12,6 @@ use crate::{
     store::{
         Acted, Action, Selector, Target, check_act,
         redis::{
-            connection::fault::in_part,
             scripts::{
                 SCRIPTS,
                 bytes::{Bytes, Put},
@@ -34,7 +33,7 @@ pub(crate) async fn act(shard: &Shard, targets: &[Target], action: &Action) -> R
     // again.
     while all.len() < targets.len() {
         let some = act_on_first(shard, &targets[all.len()..], action).await;
-        all.extend(some.map_err(|error| if all.is_empty() { error } else { in_part(error) })?);
+        all.extend(some.map_err(|error| if all.is_empty() { error } else { error.in_part() })?);
     }
     Ok(all)
 }

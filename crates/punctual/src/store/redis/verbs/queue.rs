@@ -7,7 +7,6 @@ use crate::{
     store::{
         Counts, QueueSettings,
         redis::{
-            connection::fault::in_part,
             scripts::{
                 NAMES, SCRIPTS,
                 bytes::Bytes,
@@ -119,7 +118,7 @@ pub(crate) async fn purge(shard: &Shard, name: &str, limit: usize) -> Result<Opt
     loop {
         let args = vec![name.as_bytes().to_vec(), digits(limit as u64 - deleted)];
         let answer = shard.ask(&SCRIPTS.purge, &[], args).await;
-        let mut reply = answer.map_err(|error| if deleted == 0 { error } else { in_part(error) })?;
+        let mut reply = answer.map_err(|error| if deleted == 0 { error } else { error.in_part() })?;
         if reply.is_over() {
             return Ok(None);
         }

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use crate::{
     core::{
-        error::Result,
+        error::{Error, Result},
         time::{Timestamp, ceil_ms},
     },
     store::{
         Batch, Lease, Reclaimed, Reserve, Reserved, Settlement, Verdict,
         redis::{
-            connection::fault::in_part,
             notify::Hold,
             scripts::{SCRIPTS, bytes::Bytes, reply::Reply},
             sharded::shard::{Shard, digits},
@@ -148,10 +147,10 @@ pub(crate) async fn looked(shard: &Shard, clock: &Now, holds: &[Hold], reply: &m
         }
     }
     if !corrupt.is_empty() {
-        settle::end(shard, &corrupt).await.map_err(in_part)?;
+        settle::end(shard, &corrupt).await.map_err(Error::in_part)?;
     }
     if !newer.is_empty() {
-        settle::hold(shard, &newer).await.map_err(in_part)?;
+        settle::hold(shard, &newer).await.map_err(Error::in_part)?;
     }
     let more = next_due.is_some_and(|next| next.is_zero());
     let batch = Batch { now: clock.now, jobs, more, next_due, reclaimed };

@@ -12,7 +12,6 @@ use crate::{
     store::{
         EndReason, Lease, Reserve, Settled, Settlement, Verdict, check_settle,
         redis::{
-            connection::fault::in_part,
             notify::Hold,
             scripts::{SCRIPTS, bytes::Put, reply::Reply},
             sharded::shard::{Shard, digits},
@@ -87,7 +86,7 @@ async fn ask(
         args.extend(then.map(|(request, holds)| reserve::arguments(request, holds)).into_iter().flatten());
         let asked = shard.clock.now();
         let answer = shard.ask(&SCRIPTS.settle, &notifications, args).await;
-        let mut reply = answer.map_err(|error| if settled.is_empty() { error } else { in_part(error) })?;
+        let mut reply = answer.map_err(|error| if settled.is_empty() { error } else { error.in_part() })?;
         let clock = Now::read(shard, asked, &mut reply)?;
         shard.notify(&reply.bytes()?)?;
         let codes = reply.bytes()?;

@@ -7,7 +7,6 @@ use crate::{
     store::{
         Swept,
         redis::{
-            connection::fault::in_part,
             scripts::SCRIPTS,
             sharded::shard::{Shard, digits},
         },
@@ -29,7 +28,7 @@ impl Shard {
             let args = vec![digits(left), digits(u64::from(ageless)), from];
             let answer = self.ask(&SCRIPTS.sweep, &[], args).await;
             let mut reply =
-                answer.map_err(|error| if left == limit as u64 { error } else { in_part(error) })?;
+                answer.map_err(|error| if left == limit as u64 { error } else { error.in_part() })?;
             from = reply.bytes()?;
             let (expired, removed, forgotten) = (reply.number()?, reply.number()?, reply.number()?);
             self.notify(&reply.bytes()?)?;
