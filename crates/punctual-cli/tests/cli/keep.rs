@@ -263,6 +263,7 @@ fn a_child_dies_with_its_worker() {
 fn a_child_that_cannot_start_is_named_and_burns_no_attempt() {
     for (command, what) in [
         ("no-such-program", "the child ended: exit status: 127"),
+        ("echo hello >&2", "it did not say that it is ready"),
         ("echo hello >&0; sleep 600", r#"it wrote "hello\n", which is no frame"#),
         (
             r#"printf '\0\0\0\035{"type":"ready","protocol":2}' >&0; sleep 600"#,

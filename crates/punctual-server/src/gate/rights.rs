@@ -125,7 +125,7 @@ impl Caller {
             )),
             (Some(_), None) => Err(Refusal::forbidden(
                 "the request is about the whole store, and the token is for some queues only",
-                "name one of these queues, or use a token for the whole store",
+                "use a token for the whole store, or a call that names one of these queues or a job by its address (/api/v1/jobs/ID)",
             )),
         }
     }

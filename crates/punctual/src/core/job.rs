@@ -451,7 +451,11 @@ impl Unique {
 
 /// How long a unique key is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "snake_case")]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "snake_case",
+    expecting = r#"the scope is none of "until_done", "until_start" and {"window_ms":N}"#
+)]
 pub enum Scope {
     /// While the job is waiting or running, also after a cancel was requested.
     #[default]

@@ -86,6 +86,10 @@ async fn an_audit_finds_what_is_planted_and_mends_it_without_deleting_a_record()
         folder.connect().execute_batch(damage).unwrap();
         let found = findings(&store, false).await;
         assert!(whats(&found).contains(&what), "{damage}: {found:#?}");
+        if what == "counter" {
+            let said = &found[0].detail;
+            assert!(said.starts_with("waiting jobs: kept ") && !said.contains("running jobs"), "{said}");
+        }
         assert!(found.iter().all(|finding| !finding.repaired));
         let mended = findings(&store, true).await;
         assert!(mended.iter().all(|finding| finding.repaired), "{damage}: {mended:#?}");

@@ -146,6 +146,20 @@ fn a_folder_that_is_not_there_is_named() {
     assert!(error.to_string().contains("/no/such/folder/jobs.db"), "{error}");
 }
 
+/// A pipe would be waited for, and a folder be a disk error.
+#[cfg(unix)]
+#[test]
+fn what_is_no_file_is_refused() {
+    let folder = Folder::new();
+    let socket = folder.path();
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    for (path, what) in [(&*socket, "no regular file"), (socket.parent().unwrap(), "a folder")] {
+        let error = SqliteStore::open(path, SqliteOptions::default()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().ends_with(what), "{error}");
+    }
+}
+
 /// A slip in a path leaves nothing behind.
 #[test]
 fn a_file_that_is_not_there_is_made_only_where_that_is_wanted() {

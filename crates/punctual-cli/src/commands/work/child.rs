@@ -42,6 +42,9 @@ use super::{
 
 /// How long a child may take until it says that it is ready.
 const READY_MAX: Duration = Duration::from_mins(1);
+/// Said of a child that ended before.
+const NOT_READY: &str =
+    "it did not say that it is ready: a command for --keep uses a library, as docs/pipe-workers.md shows";
 /// The most jobs that a child can run at once.
 const SLOTS_MAX: usize = 1_000;
 /// The most jobs that a child enqueues and has no answer for.
@@ -169,7 +172,12 @@ impl Manner {
         };
         let slots = match slots {
             Ok(slots) => slots,
-            Err(why) => return Err(life.end(why, Duration::ZERO).await),
+            Err(why) => {
+                let is_by_itself = why.is_empty();
+                let said = life.end(why, Duration::ZERO).await;
+                // Perhaps a command that runs one job and knows nothing of the protocol.
+                return Err(if is_by_itself { format!("{said} ({NOT_READY})") } else { said });
+            }
         };
         // A job and a cancel for each slot, an answer for each call, and the wish that it ends.
         let (frames, to_write) = mpsc::channel(2 * slots + CALLS_MAX + 1);

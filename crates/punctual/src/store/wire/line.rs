@@ -158,7 +158,7 @@ pub fn unchecked(text: &str, make_id: impl FnOnce() -> JobId) -> Result<NewJob> 
     let mut job = NewJob::new(make_id(), kind, queue, payload_of(&line)?);
     job.group = read("group", line.group)?;
     job.concurrency = concurrency_of(&line)?;
-    job.unique = object::<Unique>("unique", line.unique)?;
+    job.unique = object::<Unique>("unique", line.unique, r#"{"key":"u"}"#)?;
     job.run_at = match (line.run_at_ms, line.delay_ms) {
         (Some(_), Some(_)) => return Err(Error::invalid("run_at_ms and delay_ms are both given")),
         (Some(at), None) => When::At(instant("run_at_ms", at)?),
@@ -180,7 +180,7 @@ pub fn unchecked(text: &str, make_id: impl FnOnce() -> JobId) -> Result<NewJob> 
     job.options = JobOptions {
         priority: line.priority.map(priority).transpose()?,
         max_attempts: line.max_attempts.map(|raw| small("max_attempts", raw)).transpose()?,
-        backoff: object::<Backoff>("backoff", line.backoff)?,
+        backoff: object::<Backoff>("backoff", line.backoff, r#"{"type":"fixed","base_ms":5000}"#)?,
         timeout: milliseconds("timeout_ms", line.timeout_ms)?,
         lease: milliseconds("lease_ms", line.lease_ms)?,
     };
@@ -284,10 +284,15 @@ fn read<'a, T: Deserialize<'a>>(field: &str, raw: Option<&'a RawValue>) -> Resul
     serde_json::from_str(raw.get()).map(Some).map_err(|e| Error::invalid(format!("{field}: {}", words(&e))))
 }
 
-/// As [`read`], of a value with names.
-fn object<'a, T: Deserialize<'a>>(field: &str, raw: Option<&'a RawValue>) -> Result<Option<T>> {
+/// As [`read`], of a value with names, such as `example`.
+fn object<'a, T: Deserialize<'a>>(
+    field: &str,
+    raw: Option<&'a RawValue>,
+    example: &str,
+) -> Result<Option<T>> {
     match raw {
-        Some(raw) if !raw.get().starts_with('{') => Err(Error::invalid(format!("{field}: not an object"))),
+        Some(raw) if !raw.get().starts_with('{') => Err(Error::invalid(format!("{field}: not an object"))
+            .with_hint(format!("write an object, such as {example}"))),
         raw => read(field, raw),
     }
 }
@@ -515,6 +520,7 @@ mod tests {
                 "backoff base_ms 9000000000000 ms is over",
             ),
             (r#"{"kind":"k","backoff":{"type":"often","base_ms":1}}"#, "backoff: unknown variant"),
+            (r#"{"kind":"k","unique":{"key":"a","scope":"window:1d"}}"#, "unique: the scope is none of"),
             (r#"{"kind":5}"#, "kind: invalid type"),
             (r#"{"queue":"q"}"#, "kind is missing"),
             (r#"{"kind":""}"#, "kind is empty"),

@@ -161,7 +161,7 @@ pub(crate) fn refused(operation: &str, refusal: &ServerError) -> Error {
             "another program writes keys of the same name: choose another prefix=… in the address",
         ),
         _ => Error::new(ErrorKind::Corrupt, message)
-            .with_hint("check the server's log, and run punctual audit"),
+            .with_hint("run punctual doctor, which also checks the rights of the user, and punctual audit"),
     };
     // The cause can quote stored values, but names the line of the script.
     error.with_source(RedisError::from(refusal.clone()))

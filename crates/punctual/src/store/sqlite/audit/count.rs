@@ -172,7 +172,7 @@ impl Wrong {
         };
         let mut findings = Vec::new();
         if self.counted != self.kept {
-            findings.push(finding("counter", format!("kept {:?}, counted {:?}", self.kept, self.counted)));
+            findings.push(finding("counter", self.kept.differences(self.counted)));
         }
         if self.corrupt {
             let detail = "settings that can't be read, so the queue is paused; a repair pauses it for good, with the defaults otherwise";

@@ -304,6 +304,12 @@ fn probe(path: &Path, create: bool) -> Result<()> {
     match fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound && create => return Ok(()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(none("at").with_source(e)),
+        // A pipe would be waited for.
+        Ok(meta) if !meta.is_file() => {
+            let what = if meta.is_dir() { "a folder" } else { "no regular file" };
+            return Err(Error::invalid(format!("cannot open a store: {} is {what}", path.display()))
+                .with_hint("write the path of a file, such as jobs.db; it is made if it is missing"));
+        }
         // Other problems are reported when the file is opened.
         _ => {}
     }

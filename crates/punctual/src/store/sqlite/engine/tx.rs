@@ -118,6 +118,28 @@ impl Tally {
         ]
     }
 
+    /// Says which counters differ from those of a count, for people.
+    pub(crate) fn differences(mut self, mut counted: Self) -> String {
+        let names = [
+            "waiting jobs",
+            "jobs in a later attempt",
+            "running jobs",
+            "bytes of live jobs",
+            "done jobs",
+            "bytes of done jobs",
+            "dead jobs",
+            "bytes of dead jobs",
+            "cancelled jobs",
+            "bytes of cancelled jobs",
+            "remembered ids",
+        ];
+        let numbers = self.numbers().into_iter().zip(counted.numbers());
+        let differing = names.iter().zip(numbers).filter(|(_, (kept, counted))| kept != counted);
+        let texts =
+            differing.map(|(name, (kept, counted))| format!("{name}: kept {kept}, counted {counted}"));
+        texts.collect::<Vec<_>>().join("; ")
+    }
+
     /// Returns the counters for callers; `due` is counted elsewhere.
     pub(crate) fn counts(&self) -> Counts {
         let shown = |n: i64| n.max(0).cast_unsigned();
