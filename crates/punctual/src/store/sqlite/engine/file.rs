@@ -307,7 +307,7 @@ fn probe(path: &Path, create: bool) -> Result<()> {
         // A pipe would be waited for.
         Ok(meta) if !meta.is_file() => {
             let what = if meta.is_dir() { "a folder" } else { "no regular file" };
-            return Err(Error::invalid(format!("cannot open a store: {} is {what}", path.display()))
+            return Err(Error::invalid(format!("could not open {}: it is {what}", path.display()))
                 .with_hint("write the path of a file, such as jobs.db; it is made if it is missing"));
         }
         // Other problems are reported when the file is opened.
