@@ -4,6 +4,7 @@
 //! descriptors of the process, for ever.
 
 use std::{
+    convert::Infallible,
     io::ErrorKind,
     pin::Pin,
     sync::{
@@ -156,7 +157,7 @@ async fn serve(
         async move {
             let answer = request.await?;
             drop(to_its_answer);
-            Ok::<_, std::convert::Infallible>(answer.map(|body| Answer { body, _counted: to_its_end }))
+            Ok::<_, Infallible>(answer.map(|body| Answer { body, _counted: to_its_end }))
         }
     });
     let serve = http1::Builder::new()

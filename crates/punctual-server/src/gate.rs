@@ -26,6 +26,7 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use axum::http::request::Parts;
 use punctual::Client;
 
+pub(crate) use self::rights::asked_as;
 #[cfg(feature = "sqs")]
 pub(crate) use self::signed::{Unsigned, region};
 use self::{guesses::Guesser, request::Site, rights::Need, tokens::Tokens};

@@ -5,7 +5,7 @@ use std::{convert::Infallible, net::SocketAddr, time::Duration};
 use axum::{
     Router,
     extract::{Request, State},
-    http::{Method, StatusCode, header::LOCATION},
+    http::{StatusCode, header::LOCATION},
     middleware::{self, Next},
     response::{IntoResponse as _, Response},
     routing::{future::RouteFuture, get, post},
@@ -20,7 +20,7 @@ use crate::{
     activity::Activity,
     api::{self, Problem},
     dashboard::{self, Watcher, login, to_login},
-    gate::{Caller, Gate, Needs},
+    gate::{Caller, Gate, Needs, asked_as},
     listen::metrics_router,
     metrics::{Sampler, away},
     operations::Operations,
@@ -240,9 +240,7 @@ async fn read_only(State(is_read_only): State<bool>, mut request: Request, next:
     }
     let refusal = Problem::new(StatusCode::FORBIDDEN, "forbidden", "the server is read-only")
         .with_hint("use another server of the store, or start this one without --read-only");
-    // A router answers HEAD as GET without its body.
-    let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
-    if rights::of(method, request.uri().path()).is_none_or(Needs::changes) {
+    if rights::of(asked_as(request.method()), request.uri().path()).is_none_or(Needs::changes) {
         return refusal.into_response();
     }
     // Some calls say in their body what they do.

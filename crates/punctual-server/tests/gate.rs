@@ -415,16 +415,19 @@ async fn many_requests_are_one_read_a_second() {
 async fn a_store_that_does_not_answer_lets_nobody_in() {
     let t = TestQueue::new();
     let made = make(&t.client, 1, &NewToken::new("ana", Role::Admin)).await;
-    let store = FaultyStore::new(Arc::clone(t.client.store()), |_| Fault::Before);
-    let gate = Gate::new(&Client::new(Arc::new(store)));
-    let response = look().with(made.secret.expose()).send(&gate).await;
-    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(response.headers()[RETRY_AFTER], "1");
-    // Whether there are tokens is not known either.
-    assert_eq!(near().get(&gate).await, refused(503, "store_unavailable"));
-    // This was no guess.
-    for _ in 0..20 {
-        assert_eq!(look().with(made.secret.expose()).get(&gate).await.0, 503);
+    // A lost answer is no change that may have been made: the call was not begun.
+    for fault in [Fault::Before, Fault::After] {
+        let store = FaultyStore::new(Arc::clone(t.client.store()), move |_| fault);
+        let gate = Gate::new(&Client::new(Arc::new(store)));
+        let response = look().with(made.secret.expose()).send(&gate).await;
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(response.headers()[RETRY_AFTER], "1");
+        // Whether there are tokens is not known either.
+        assert_eq!(near().get(&gate).await, refused(503, "store_unavailable"));
+        // This was no guess.
+        for _ in 0..20 {
+            assert_eq!(look().with(made.secret.expose()).get(&gate).await.0, 503);
+        }
     }
 }
 

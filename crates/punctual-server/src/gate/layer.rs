@@ -11,12 +11,12 @@ use std::{
 
 use axum::{
     extract::Request,
-    http::{Method, header::ACCEPT, request::Parts},
+    http::{header::ACCEPT, request::Parts},
     response::{IntoResponse as _, Response},
 };
 use tower::{Layer, Service};
 
-use super::{Gate, Needs, Refusal, Rights};
+use super::{Gate, Needs, Refusal, Rights, asked_as};
 
 /// Answers a refusal to a person. See [`GateLayer::on_page`].
 type OnPage = Arc<dyn Fn(&Refusal, &Parts) -> Response + Send + Sync>;
@@ -55,9 +55,7 @@ impl GateLayer {
 
     /// Decides on a request. The caller becomes an extension of it.
     async fn decide(&self, parts: &mut Parts) -> Result<(), Refusal> {
-        // A router answers HEAD as GET without its body.
-        let method = if parts.method == Method::HEAD { Method::GET } else { parts.method.clone() };
-        let needs = (self.rights)(&method, parts.uri.path()).unwrap_or(Needs::UNKNOWN);
+        let needs = (self.rights)(asked_as(&parts.method), parts.uri.path()).unwrap_or(Needs::UNKNOWN);
         if let Some(caller) = self.gate.admit(parts, needs).await? {
             parts.extensions.insert(caller);
             // For a handler whose answer lasts longer than the gate believes a token.

@@ -81,6 +81,11 @@ impl Needs {
 /// HEAD is asked as GET.
 pub type Rights = fn(&Method, &str) -> Option<Needs>;
 
+/// The method by which a table is asked. A router answers HEAD as GET without its body.
+pub(crate) fn asked_as(method: &Method) -> &Method {
+    if method == Method::HEAD { &Method::GET } else { method }
+}
+
 /// A caller that is let in. It is an extension of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -105,6 +105,26 @@ async fn a_life(client: &Client) {
     assert_eq!(client.order_worker(&info.id, WorkerOrder::Quiet).await.unwrap(), None);
 }
 
+/// The time of the answer is asked for after the order was written: no error says that nothing was changed.
+#[tokio::test]
+async fn an_order_that_was_written_is_not_denied() {
+    let client = Client::connect("memory:").await.unwrap();
+    let (handler, _told) = telling(|_| Outcome::Done);
+    let worker = Worker::new(&client).name("test").register_every(OFTEN).serve_topics(false);
+    let (stop, working) = start(worker.handle(handler));
+    let info = until(&client, |info| info.state == WorkerState::Working).await;
+    let without_time = FaultyStore::new(Arc::clone(client.store()), |verb| match verb {
+        "now" => Fault::Before,
+        _ => Fault::Pass,
+    });
+    let caller = Client::new(Arc::new(without_time));
+    let error = caller.order_worker(&info.id, WorkerOrder::Quiet).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
+    until(&client, |info| info.state == WorkerState::Quiet).await;
+    stop.cancel();
+    ended(working).await;
+}
+
 #[tokio::test]
 async fn a_worker_registers_itself_follows_orders_and_leaves_in_memory() {
     a_life(&Client::connect("memory:").await.unwrap()).await;

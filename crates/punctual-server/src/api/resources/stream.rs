@@ -90,7 +90,7 @@ struct Open {
     parts: Parts,
     lines: Lines,
     answers: mpsc::Sender<Piece>,
-    /// Its connection ends.
+    /// Fires when its connection has to end.
     ending: CancellationToken,
 }
 
@@ -298,8 +298,12 @@ fn stopping() -> Problem {
 }
 
 fn ending() -> Problem {
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "store_unavailable", "the connection is as old as one gets")
-        .with_hint("send the other lines again, on a new connection")
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "store_unavailable",
+        "the connection has been open for the longest time allowed",
+    )
+    .with_hint("send the other lines again, on a new connection")
 }
 
 /// Writes an answer as a line.

@@ -68,6 +68,21 @@ pub(crate) struct Kept {
     pub(crate) bytes: i64,
 }
 
+/// The names of the numbers of a [`Tally`], for people, in the order of [`Tally::numbers`].
+const NUMBERS: [&str; 11] = [
+    "waiting jobs",
+    "jobs in a later attempt",
+    "running jobs",
+    "bytes of live jobs",
+    "done jobs",
+    "bytes of done jobs",
+    "dead jobs",
+    "bytes of dead jobs",
+    "cancelled jobs",
+    "bytes of cancelled jobs",
+    "remembered ids",
+];
+
 /// The stored counters of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
@@ -100,7 +115,7 @@ impl Tally {
         }
     }
 
-    fn numbers(&mut self) -> [&mut i64; 11] {
+    fn numbers(&mut self) -> [&mut i64; NUMBERS.len()] {
         let Self { waiting, retrying, running, bytes, done, dead, cancelled, remembered } = self;
         let [done, dead, cancelled] = [done, dead, cancelled].map(|kept| (&mut kept.jobs, &mut kept.bytes));
         [
@@ -120,21 +135,8 @@ impl Tally {
 
     /// Says which counters differ from those of a count, for people.
     pub(crate) fn differences(mut self, mut counted: Self) -> String {
-        let names = [
-            "waiting jobs",
-            "jobs in a later attempt",
-            "running jobs",
-            "bytes of live jobs",
-            "done jobs",
-            "bytes of done jobs",
-            "dead jobs",
-            "bytes of dead jobs",
-            "cancelled jobs",
-            "bytes of cancelled jobs",
-            "remembered ids",
-        ];
         let numbers = self.numbers().into_iter().zip(counted.numbers());
-        let differing = names.iter().zip(numbers).filter(|(_, (kept, counted))| kept != counted);
+        let differing = NUMBERS.iter().zip(numbers).filter(|(_, (kept, counted))| kept != counted);
         let texts =
             differing.map(|(name, (kept, counted))| format!("{name}: kept {kept}, counted {counted}"));
         texts.collect::<Vec<_>>().join("; ")
