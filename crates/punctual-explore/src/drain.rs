@@ -10,11 +10,11 @@ use crate::{
 };
 
 /// The most reserves of a drain.
-const RESERVES_MAX: usize = 64;
+const RESERVES_MAX: usize = 256;
 
-/// The longest time of a drain: a crashed lease (15 s), the pause after a jump (5 s), and the delay of a job whose workers
+/// The longest time of a drain: a crashed lease (15 s), the pause after a silence (6 s), and the delay of a job whose workers
 /// crashed (at most 3 leases × 2).
-const DRAIN_MAX: Duration = Duration::from_secs(15 + 5 + 90);
+const DRAIN_MAX: Duration = Duration::from_secs(15 + 6 + 90);
 
 /// How many jobs its worker runs at once.
 const SLOTS: usize = 2;

@@ -24,7 +24,7 @@ pub const STATES_MAX: usize = 400_000_000;
 const DEPTH_MAX: usize = 200;
 
 /// The most lines of a story.
-pub const STORY_LINES_MAX: usize = 10;
+pub const STORY_LINES_MAX: usize = 12;
 
 /// A scope to explore, and the bug of its store.
 #[derive(Debug)]

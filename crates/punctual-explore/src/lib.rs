@@ -10,6 +10,7 @@ pub mod broken;
 pub mod drain;
 pub mod event;
 pub mod explorer;
+pub mod outage;
 mod referee;
 pub mod rule;
 pub mod scope;

@@ -18,11 +18,11 @@ use crate::{
     scope::{BACKOFF, End, LEASE, Scope},
 };
 
-/// How long nothing is reclaimed after a jump of the clock (S14).
-const QUIET: Duration = Duration::from_secs(5);
+/// How long a silence holds a lease back that ended in it (S9).
+const QUIET: Duration = Duration::from_secs(6);
 
-/// After how long without a call the clock has jumped (S14).
-const SILENCE: Duration = Duration::from_secs(20);
+/// How long a gap between two calls is no silence yet: half of a lease (S9).
+const GAP: Duration = Duration::from_millis(7_500);
 
 /// From how many expired leases in a row on a job without company is dead (S9).
 const POISON: u32 = 3;
@@ -59,12 +59,19 @@ pub(crate) struct Referee {
     /// Until when a run paused a group, or (`None`) the queue.
     paused: BTreeMap<Option<String>, Timestamp>,
     last_call: Option<Timestamp>,
-    quiet_until: Option<Timestamp>,
+    silences: Vec<Silence>,
+}
+
+/// A time without a call.
+#[derive(Clone, Copy, Debug)]
+struct Silence {
+    from: Timestamp,
+    to: Timestamp,
 }
 
 impl Referee {
     pub(crate) fn new(jobs: usize) -> Self {
-        Self { jobs: vec![None; jobs], paused: BTreeMap::new(), last_call: None, quiet_until: None }
+        Self { jobs: vec![None; jobs], paused: BTreeMap::new(), last_call: None, silences: Vec::new() }
     }
 
     fn known(&self) -> impl Iterator<Item = (usize, &Known)> {
@@ -107,10 +114,10 @@ impl Referee {
 
     /// Returns the instants at which something changes by itself.
     pub(crate) fn instants(&self, scope: &Scope) -> Vec<Timestamp> {
-        let mut all: Vec<Timestamp> = self.paused.values().copied().chain(self.quiet_until).collect();
+        let mut all: Vec<Timestamp> = self.paused.values().copied().collect();
         for (job, known) in self.known() {
             match known.lease {
-                Some(lease) => all.push(lease.until),
+                Some(lease) => all.extend([lease.until, self.over_at(lease)]),
                 None if known.state == State::Waiting => all.push(known.due),
                 None => {}
             }
@@ -201,23 +208,44 @@ impl Referee {
 
     // ── time ──
 
-    /// Notes a call that checks the clock.
+    /// Notes a call that leaves a mark (S9).
     pub(crate) fn called(&mut self, now: Timestamp) {
-        if self.quiet_until.is_some_and(|until| now.after(QUIET) < until) {
-            self.quiet_until = None;
+        for Silence { from, to } in &mut self.silences {
+            // After a step of the clock back, it ended now, and lasted as long.
+            let back = to.since(now);
+            *from = before(*from, back);
+            *to = before(*to, back);
         }
-        let quiet_until = self.quiet_until;
-        let had_its_pause = |last: Timestamp| quiet_until.is_some_and(|until| last < until);
-        if self.has_leases()
-            && self.last_call.is_some_and(|last| last.after(SILENCE) < now && !had_its_pause(last))
+        self.silences.retain(|silence| now < silence.to.after(silence.to.since(silence.from) * 4 / 5));
+        if let Some(from) = self.last_call
+            && self.has_leases()
+            && from.after(GAP) < now
         {
-            self.quiet_until = Some(now.after(QUIET));
+            self.silences.push(Silence { from, to: now });
         }
         self.last_call = Some(now);
     }
 
-    fn is_quiet(&self, now: Timestamp) -> bool {
-        self.quiet_until.is_some_and(|until| now < until)
+    /// Returns when a lease can be reclaimed.
+    fn over_at(&self, lease: Current) -> Timestamp {
+        let holds = |silence: &&Silence| silence.from < lease.until && lease.until < silence.to.after(LEASE);
+        let pauses = self.silences.iter().filter(holds).map(|silence| silence.to.after(QUIET));
+        pauses.chain([lease.until]).max().unwrap_or(lease.until)
+    }
+
+    /// Shortens a lease that ends later than its length from now, because the clock went back.
+    fn shorten(&mut self, now: Timestamp, job: usize) {
+        if let Some(lease) = self.jobs[job].as_mut().and_then(|known| known.lease.as_mut()) {
+            lease.until = lease.until.min(now.after(LEASE));
+        }
+    }
+
+    /// Notes that an action on a job first reclaims its lease, if that is over; returns the state of the job if so.
+    pub(crate) fn acted(&mut self, scope: &Scope, now: Timestamp, job: usize) -> Option<State> {
+        self.called(now);
+        self.shorten(now, job);
+        let lease = self.lease(job).filter(|lease| self.over_at(*lease) <= now)?;
+        Some(self.end_expired(scope, now, job, lease))
     }
 
     // ── reserve ──
@@ -231,12 +259,13 @@ impl Referee {
         company: bool,
         batch: &Batch,
     ) -> Checked {
+        (0..self.jobs.len()).for_each(|job| self.shorten(now, job));
         for reclaimed in &batch.reclaimed {
             self.reclaimed(scope, now, reclaimed.lease, reclaimed.state)?;
         }
-        let left: Vec<usize> =
-            self.known().filter(|(_, k)| k.lease.is_some_and(|l| l.until <= now)).map(|(j, _)| j).collect();
-        check(left.is_empty() || self.is_quiet(now), Rule::Starts, || {
+        let is_over = |known: &Known| known.lease.is_some_and(|lease| self.over_at(lease) <= now);
+        let left: Vec<usize> = self.known().filter(|(_, known)| is_over(known)).map(|(job, _)| job).collect();
+        check(left.is_empty(), Rule::Starts, || {
             format!("the expired lease of job {} is not reclaimed", left[0] + 1)
         })?;
         let before: Vec<usize> = self.in_order(scope, now);
@@ -411,8 +440,8 @@ impl Referee {
     /// Checks that a worker that sleeps as long as it is told misses nothing.
     fn wakes(&self, scope: &Scope, now: Timestamp, batch: &Batch) -> Checked {
         let next = self.known().filter_map(|(job, known)| match known.lease {
-            Some(lease) if lease.until <= now => Some(self.quiet_until.unwrap_or(now)),
-            Some(lease) => Some(lease.until),
+            // A worker that lives can be needed for a mark, too.
+            Some(lease) => Some(self.over_at(lease).min(now.after(GAP))),
             // What a limit holds back until a run ends needs no time of its own.
             None if known.state == State::Waiting => {
                 let at = known.due.max(self.pause(scope, job)).max(now);
@@ -430,13 +459,7 @@ impl Referee {
     fn reclaimed(&mut self, scope: &Scope, now: Timestamp, lease: Lease, state: State) -> Checked {
         let job = of(scope, lease)?;
         let name = format!("job {}", job + 1);
-        check(!self.is_quiet(now), Rule::LeaseTime, || {
-            format!("{name} is reclaimed during the pause after a jump")
-        })?;
-        let attempts = scope.attempts(job);
-        let low16 = u64::from(lease.job.low16());
-        let current = self.lease(job).filter(|current| current.fence == lease.fence);
-        let (Some(known), Some(current)) = (&mut self.jobs[job], current) else {
+        let Some(current) = self.lease(job).filter(|current| current.fence == lease.fence) else {
             return Err(Broke {
                 rule: Rule::LeaseTime,
                 how: format!("a lease of {name} is reclaimed that is not current"),
@@ -445,6 +468,23 @@ impl Referee {
         check(current.until <= now, Rule::LeaseTime, || {
             format!("{name} is reclaimed {} ms early", current.until.since(now).as_millis())
         })?;
+        let over_at = self.over_at(current);
+        check(over_at <= now, Rule::LeaseTime, || {
+            format!(
+                "{name} is reclaimed {} ms before the pause after a silence ends",
+                over_at.since(now).as_millis()
+            )
+        })?;
+        let expected = self.end_expired(scope, now, job, current);
+        check(expected == state, Rule::AnswersHold, || {
+            format!("{name} is reclaimed and {state}, not {expected}")
+        })
+    }
+
+    /// Notes that a lease was reclaimed; returns the state of its job.
+    fn end_expired(&mut self, scope: &Scope, now: Timestamp, job: usize, current: Current) -> State {
+        let (attempts, low16) = (scope.attempts(job), u64::from(scope.jobs[job].id.low16()));
+        let Some(known) = &mut self.jobs[job] else { return State::Waiting };
         known.lease = None;
         known.expired += 1;
         known.state = if known.cancel {
@@ -462,9 +502,7 @@ impl Referee {
             let step = u64::from(k - 1) * LEASE.as_millis() as u64;
             known.due = now.after(Duration::from_millis(step + step * low16 / 65_536));
         }
-        check(known.state == state, Rule::AnswersHold, || {
-            format!("{name} is reclaimed and {state}, not {}", known.state)
-        })
+        known.state
     }
 
     // ── extend, settle, act ──
@@ -651,6 +689,11 @@ fn record_agrees(scope: &Scope, now: Timestamp, job: usize, known: &Known, recor
     let run = record.running.as_ref().map(|run| (run.fence, run.until));
     let lease = known.lease.map(|lease| (lease.fence, lease.until));
     check(run == lease, Rule::LeaseTime, || format!("{name} runs under {run:?}, not {lease:?}"))
+}
+
+/// Returns an instant that much earlier.
+fn before(at: Timestamp, by: Duration) -> Timestamp {
+    Timestamp::saturating_from_ms(at.as_ms().saturating_sub(by.as_millis() as u64))
 }
 
 /// Returns the number of a lease's job.

@@ -20,7 +20,7 @@ pub const LEASE: Duration = Duration::from_secs(15);
 /// How long a failed job waits for its next attempt.
 pub const BACKOFF: Duration = Duration::from_secs(10);
 
-/// How far a jump moves the clock: more than 20 s, so that a store notices it (S14).
+/// How far a jump moves the clock: past the end of each lease.
 pub const JUMP: Duration = Duration::from_secs(25);
 
 /// How far the clock goes back in a scope that lets it.

@@ -319,6 +319,7 @@ impl World {
             Step::Retry { job } => self.retry(scope, job),
             Step::RunNow { job } => {
                 self.left.run_nows -= 1;
+                self.referee.acted(scope, self.now, job);
                 let acted = self.store.act(self.now, scope.jobs[job].id, &Action::RunNow);
                 self.said = format!("the operator makes job {} due", job + 1);
                 self.referee.made_due(self.now, job);
@@ -530,8 +531,12 @@ impl World {
     fn cancel(&mut self, scope: &Scope, job: usize) -> Checked {
         self.left.cancels -= 1;
         let id = scope.jobs[job].id;
+        let reclaimed = self.referee.acted(scope, self.now, job);
         let acted = self.store.act(self.now, id, &Action::Cancel { reason: None });
         let expected = match self.referee.cancelled(job) {
+            // The cancel had been requested, or the job is dead.
+            None if reclaimed == Some(State::Cancelled) => Acted::Done(id, State::Cancelled),
+            None if reclaimed.is_some() => Acted::WrongState(id, reclaimed.unwrap_or(State::Dead)),
             Some(State::Running) => Acted::Requested(id),
             Some(state) => Acted::Done(id, state),
             None => return Ok(()),
@@ -546,6 +551,7 @@ impl World {
     fn retry(&mut self, scope: &Scope, job: usize) -> Checked {
         self.left.retries -= 1;
         let id = scope.jobs[job].id;
+        self.referee.acted(scope, self.now, job);
         let acted = self.store.act(self.now, id, &Action::Retry);
         self.said = format!("the operator retries job {}", job + 1);
         let expected = match self.referee.retried(scope, self.now, job) {

@@ -6,7 +6,9 @@ use std::{
     num::NonZeroUsize,
 };
 
-use punctual_explore::{Broken, Event, STATES_MAX, STORY_LINES_MAX, Scope, explore, world::World};
+use punctual_explore::{
+    Broken, Event, Rule, STATES_MAX, STORY_LINES_MAX, Scope, explore, outage, world::World,
+};
 
 fn scope(name: &str) -> Scope {
     Scope::named(name).unwrap_or_else(|| panic!("there is a scope {name}"))
@@ -21,7 +23,7 @@ fn every_state_of_the_smallest_scope_keeps_all_rules() {
     let found = explore(&scope("pair"), None, None, ONE, STATES_MAX);
     assert_eq!(found.stories, []);
     assert!(found.is_complete);
-    assert_eq!((found.unique, found.reached, found.depth), (3_682, 16_179, 17));
+    assert_eq!((found.unique, found.reached, found.depth), (10_055, 43_790, 21));
     let met = [Event::Reclaimed, Event::LastAttempt, Event::LateSettle];
     assert_eq!(found.met, met);
 }
@@ -82,4 +84,20 @@ fn states_that_hash_alike_have_the_same_next_states() {
         }
         assert!(seen.len() < again, "{}: no state was met twice", scope.name);
     }
+}
+
+/// S9: a store that is away, hangs or sets its clock forward costs no living worker its job, and keeps no dead one's.
+#[test]
+fn no_outage_costs_a_living_worker_its_job() {
+    for lease_ms in [1_008, 2_400, 15_000, 3_600_000] {
+        let told = outage::tell_all(lease_ms, 8, false).unwrap_or_else(|(_, broke)| panic!("{broke}"));
+        assert!(10_000 < told, "{told}");
+    }
+}
+
+/// A store that trusts its clock alone runs the job of a living worker twice.
+#[test]
+fn a_store_that_forgets_its_silences_is_found() {
+    let (story, broke) = outage::tell_all(15_000, 8, true).expect_err("an outage that is found");
+    assert_eq!((broke.rule, story.killed_ms), (Rule::LeaseTime, None), "{broke}");
 }

@@ -29,7 +29,7 @@ use crate::{
     client,
     log::{Entry, Log, START_MS, hash},
     network::LATE_MS_MAX,
-    plan::{GRACE_MS_MAX, LEASE_MS_MAX, Plan},
+    plan::{GRACE_MS_MAX, LEASE_MS_MAX, OutagePlan, Plan},
     process::{Life, Running, recorder},
     schedule::Schedule,
 };
@@ -69,6 +69,7 @@ pub(crate) struct Scene {
     /// The newest fence of each job, for a planted bug.
     pub(crate) fences: Arc<Mutex<BTreeMap<JobId, u64>>>,
     is_chaos: AtomicBool,
+    begin: Instant,
     /// How many calls of each process met a fault that may have cost it leases.
     harm: Mutex<BTreeMap<String, u64>>,
     /// The ids of jobs that a client has begun to enqueue.
@@ -81,6 +82,17 @@ impl Scene {
     /// Whether calls fail and processes end.
     pub(crate) fn is_chaos(&self) -> bool {
         self.is_chaos.load(Ordering::Relaxed)
+    }
+
+    /// Returns the outage of the store that goes on now, and when it ends.
+    pub(crate) fn outage(&self) -> Option<(OutagePlan, Instant)> {
+        let now = Instant::now();
+        let ends = |outage: &OutagePlan| {
+            let from = self.begin + Duration::from_millis(outage.at_ms);
+            let to = from + Duration::from_millis(outage.lasts_ms);
+            (from <= now && now < to).then_some((*outage, to))
+        };
+        self.plan.outages.iter().filter_map(ends).max_by_key(|(_, end)| *end)
     }
 
     /// Counts a fault that may cost a process leases.
@@ -174,6 +186,7 @@ async fn drive(plan: Plan, bug: Option<Bug>) -> Run {
         log: Log::new(),
         fences: Arc::default(),
         is_chaos: AtomicBool::new(true),
+        begin,
         harm: Mutex::default(),
         ids: Mutex::default(),
         poisoned,
@@ -362,6 +375,9 @@ impl Fleet {
             place.start_at = place.start_at.map(|_| Instant::now());
         }
         self.start_due();
+        while let Some((_, end)) = self.scene.outage() {
+            sleep_until(end).await;
+        }
         // What was sent before may still be on its way.
         let faults = &self.scene.plan.faults;
         let way = Duration::from_millis(faults.slow_ms.max(faults.latency_ms));

@@ -21,7 +21,10 @@ use punctual::{
         Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming,
     },
 };
-use tokio::{spawn, time::sleep};
+use tokio::{
+    spawn,
+    time::{sleep, sleep_until},
+};
 
 use crate::{bug::Planted, fleet::Scene, process::Life};
 
@@ -130,6 +133,18 @@ impl Network {
         }
     }
 
+    /// Waits or fails while the store is away.
+    async fn arrive(&self, verb: &str) -> Result<()> {
+        while let Some((outage, end)) = self.scene.outage() {
+            if !outage.hangs {
+                return Err(Error::new(ErrorKind::Unavailable, format!("{verb} met no store")));
+            }
+            sleep_until(end).await;
+            self.travel(0).await;
+        }
+        Ok(())
+    }
+
     fn send<'a, T: Send + 'a>(
         &'a self,
         verb: &'static str,
@@ -147,6 +162,7 @@ impl Network {
     ) -> BoxFuture<'a, Result<T>> {
         Box::pin(async move {
             self.travel(there_ms).await;
+            self.arrive(verb).await?;
             if refused {
                 return Err(Error::new(ErrorKind::Unavailable, format!("{verb} did not arrive")));
             }

@@ -17,6 +17,10 @@ const PUBLICATIONS_SALT: u64 = 0x746f_7069_6309;
 /// Sets the draw of late calls, crashes of clients and schedules apart. It is one with which no older seed of `seeds.txt` has any
 /// of them.
 const LATER_SALT: u64 = 0x0062_6573_690b_0712;
+/// Sets the draw of outages apart, in the same way.
+const OUTAGES_SALT: u64 = 0x006f_7574_6167_6500;
+/// The longest outage of the store, in milliseconds: several leases.
+const OUTAGE_MS_MAX: u64 = 20_000;
 /// The number of all ticks of the schedule. Those of jobs and publications are lower.
 pub(crate) const TICK: u32 = 2_000;
 /// Bounds of the first phase, in milliseconds.
@@ -55,6 +59,8 @@ pub struct Plan {
     pub client_crashes: Vec<ClientCrashPlan>,
     /// A schedule whose ticks all run, also those that were missed.
     pub schedule: Option<SchedulePlan>,
+    /// Outages of the store, by time. They are no harm: no living worker may lose a lease by one.
+    pub outages: Vec<OutagePlan>,
 }
 
 /// A worker process.
@@ -204,6 +210,15 @@ pub struct SchedulePlan {
     pub by_workers: bool,
 }
 
+/// A time in which the store is away.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct OutagePlan {
+    pub at_ms: u64,
+    pub lasts_ms: u64,
+    /// Whether calls are answered at its end; otherwise they fail.
+    pub hangs: bool,
+}
+
 /// How calls to the store fail in the first phase; rates are per mille.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Faults {
@@ -272,6 +287,7 @@ impl Plan {
             room,
             client_crashes,
             schedule,
+            outages: outages(seed, chaos_ms),
         }
     }
 
@@ -416,6 +432,20 @@ fn client_crashes(chaos_ms: u64, clients: usize, random: &mut Rng) -> Vec<Client
     crashes
 }
 
+/// Draws outages of the store. One seed in four has any.
+fn outages(seed: u64, chaos_ms: u64) -> Vec<OutagePlan> {
+    let mut random = Rng::with_seed(seed ^ OUTAGES_SALT);
+    let number = if random.u8(0..4) == 0 { random.u32(1..=2) } else { 0 };
+    let outage = |_| OutagePlan {
+        at_ms: random.u64(0..chaos_ms),
+        lasts_ms: random.u64(100..=OUTAGE_MS_MAX),
+        hangs: random.bool(),
+    };
+    let mut outages: Vec<OutagePlan> = (0..number).map(outage).collect();
+    outages.sort_by_key(|outage| outage.at_ms);
+    outages
+}
+
 /// Draws a schedule. One seed in five has one.
 fn schedule(random: &mut Rng) -> Option<SchedulePlan> {
     (random.u8(0..5) == 0)
@@ -454,5 +484,13 @@ mod tests {
             let has = 0 < plan.faults.late || !plan.client_crashes.is_empty() || plan.schedule.is_some();
             assert!(!has, "seed {seed}");
         }
+    }
+
+    #[test]
+    fn seeds_that_found_something_before_meet_no_outages() {
+        let kept = crate::seeds::kept();
+        let has_none = |salt: &u64| kept.iter().all(|seed| Rng::with_seed(seed ^ salt).u8(0..4) != 0);
+        let salt = (OUTAGES_SALT..).find(has_none).unwrap();
+        assert_eq!(OUTAGES_SALT, salt, "{OUTAGES_SALT:#x} {salt:#x}");
     }
 }

@@ -28,6 +28,7 @@ impl Shrinking<'_> {
         smaller |= self.fewer(|plan| &mut plan.ends);
         smaller |= self.fewer(|plan| &mut plan.publications);
         smaller |= self.fewer(|plan| &mut plan.client_crashes);
+        smaller |= self.fewer(|plan| &mut plan.outages);
         smaller |= self.fewer_workers();
         smaller |= self.simpler();
         for at in 0..self.plan.jobs.len() {
@@ -117,7 +118,9 @@ impl Shrinking<'_> {
             let publications = plan.publications.iter().map(|publication| publication.at_ms);
             let jobs = plan.jobs.iter().map(|job| job.at_ms);
             let crashes = plan.client_crashes.iter().map(|crash| crash.at_ms);
-            jobs.chain(ends).chain(acts).chain(publications).chain(crashes).max().unwrap_or(0) + 1
+            let outages = plan.outages.iter().map(|outage| outage.at_ms);
+            jobs.chain(ends).chain(acts).chain(publications).chain(crashes).chain(outages).max().unwrap_or(0)
+                + 1
         };
         smaller |= self.change(|plan| {
             let least = last(plan);

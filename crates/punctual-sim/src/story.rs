@@ -38,6 +38,7 @@ fn tell_plan(plan: &Plan, story: &mut String) -> std::fmt::Result {
         room,
         client_crashes,
         schedule,
+        outages,
     } = plan;
     writeln!(story, "seed {seed}: {chaos_ms} ms of harm, clocks of clients {clients:?} ms off")?;
     for (n, worker) in workers.iter().enumerate() {
@@ -73,6 +74,10 @@ fn tell_plan(plan: &Plan, story: &mut String) -> std::fmt::Result {
     }
     for crash in client_crashes {
         writeln!(story, "  at {} ms c{} crashes, and starts again", crash.at_ms, crash.client)?;
+    }
+    for outage in outages {
+        let what = if outage.hangs { "hangs" } else { "is away" };
+        writeln!(story, "  at {} ms the store {what} for {} ms", outage.at_ms, outage.lasts_ms)?;
     }
     writeln!(story, "  {faults:?}")?;
     if let Some(limit) = group_limit {

@@ -19,6 +19,7 @@ pub(crate) mod rate;
 pub(crate) mod registration;
 #[cfg(feature = "cron")]
 pub(crate) mod schedule;
+pub(crate) mod silence;
 pub(crate) mod size;
 pub(crate) mod suggest;
 pub(crate) mod time;

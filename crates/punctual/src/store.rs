@@ -617,8 +617,15 @@ pub struct Swept {
     pub removed: u64,
     /// Remembered ids, unique windows and call numbers that expired and were forgotten.
     pub forgotten: u64,
+    /// Expired leases that were reclaimed.
+    #[serde(default)]
+    pub reclaimed: u64,
     /// Whether it reached its limit. Call again if so.
     pub more: bool,
+    /// After how many milliseconds to sweep again, so that it can reclaim expired leases that nobody else does (S9); `None` if there
+    /// are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_reclaim_ms: Option<u64>,
 }
 
 /// What an `Ok` survives (S1).
@@ -744,14 +751,12 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     ///
     /// 1. Repetition: if the instance's last reserve (also an empty one) has this number, the call returns those of its jobs
     ///    whose leases are current, in the same order. It extends these leases, because the answer may be late. A lower
-    ///    number returns no jobs. Neither changes anything else: no time is recorded, nothing is reclaimed or swept. `more`
+    ///    number returns no jobs. Neither changes anything else: it leaves no mark, and nothing is reclaimed or swept. `more`
     ///    and `next_due` are as of now.
-    /// 2. Reclaims up to 32 leases with `until ≤ now` in the named queues, also in paused ones, by (until, id). After a jump
-    ///    of the clock it reclaims nothing for 5 s from now on (S14). The clock has jumped if leases exist anywhere in the
-    ///    store and now is more than 20 s after its last reserve, take, extend or settle. Each of these four calls, also an
-    ///    empty one, first checks for a jump and then records its own time, also if the clock went back. A pause that would
-    ///    end more than 5 s from now, after such a step back, is void. If the last of these calls came during a pause,
-    ///    silence after it is no second jump.
+    /// 2. Leaves a mark, and notes the silence that it ends (S9): if leases exist anywhere in the store, a gap of more than half a
+    ///    second since the last mark. Then looks at up to 32 leases with `until ≤ now` in the named queues, also in paused ones, by
+    ///    (until, id), and reclaims those that no silence holds back. If the clock has gone back, it first looks at the 32 leases of
+    ///    these queues that end last, and shortens those that end later than their length from now (S14).
     /// 3. Checks up to n + 256 due jobs of the queues that are not paused, in order, by shares as [`Reserve::queues`]
     ///    describes, until it has n. Groups of a queue are served fairly (S16): first, up to n + 32 groups that became
     ///    runnable are activated; then each job is the first of the group that is served next. A store can end the call after
@@ -803,7 +808,8 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     /// further step while fewer than `n` were taken.
     fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>>;
 
-    /// Returns when these queues may have work that the caller's last reserve did not see, after `at_most` at the latest.
+    /// Returns when these queues may have work that the caller's last reserve did not see, or a lease in them needs a mark (S9),
+    /// after `at_most` at the latest.
     ///
     /// It can return too early or too late, so the caller must reserve again in any case. Other names wait for other events:
     /// `$lock/NAME` until that lock may be free; `$end/ID`, with an id in 32 digits, until that job has ended or is gone;
@@ -839,6 +845,9 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     /// A key selects its holder, if that has a record. The whole call is refused if the action breaks a limit, or if an edit
     /// of several jobs has more than 1 MiB of payloads together. Reschedule, reprioritise, edit and retry raise the version,
     /// whether or not a value changes. None of them is checked against a cap.
+    ///
+    /// It leaves a mark (S9). If a job runs under a lease that can be reclaimed, it is reclaimed after the guard was checked and
+    /// before the action. If that cancels the job, because a cancel had been requested, a cancel is `Done`.
     fn act<'a>(&'a self, targets: &'a [Target], action: &'a Action) -> BoxFuture<'a, Result<Vec<Acted>>>;
 
     /// Shows or changes one queue.
@@ -863,15 +872,16 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
 
     /// Does bounded upkeep: at most `limit` items, 1 to 1,000.
     ///
-    /// Per queue, by name: waiting jobs past `expires_at` are cancelled (oldest first, then id). Then done, cancelled and
+    /// It leaves a mark (S9). Per queue, by name: up to 32 leases that have been over for
+    /// 10 s are reclaimed, as a reserve does. Then waiting jobs past `expires_at` are cancelled (oldest first, then id). Then done, cancelled and
     /// dead jobs past a bound are removed, in this order (oldest end first, then id; all jobs of a state that keeps nothing).
     /// Then remembered ids past their time or number are forgotten (oldest end first, then id). Last, for the whole store:
     /// expired unique windows (oldest first), and calls of instances whose last one is an hour old (oldest first; enqueues
-    /// and reserves separately). Each job ended or removed and each entry forgotten is one item. An entry that was replaced
+    /// and reserves separately). Each lease reclaimed, job ended or removed, and entry forgotten is one item. An entry that was replaced
     /// by a new one is none.
     ///
     /// Each worker calls it when it starts and then every few minutes, so upkeep also reaches queues that no worker serves
-    /// (S17). A store with very many queues can check some hundreds of them per call. It then returns `more`, and the next
+    /// (S17). It calls again after [`Swept::next_reclaim_ms`]. A store with very many queues can check some hundreds of them per call. It then returns `more`, and the next
     /// call continues there. After a change of the number of shards, a call on Redis also reads some 4,000 records, to forget
     /// the earlier number. These are no items.
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>>;

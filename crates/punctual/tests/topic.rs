@@ -23,7 +23,7 @@ use punctual::{
         Acted, CallId, DocOp, Enqueued, List, Placement, Precondition, QueueRequest, QueueSettings, Reserve,
         Store, memory::MemoryStore,
     },
-    testing::{Clock, Fault, FaultyStore, ManualClock, TestQueue},
+    testing::{Clock, Fault, FaultyStore, ManualClock, TestQueue, pass_time},
     topic::TOPICS_QUEUE,
     worker::WorkReport,
 };
@@ -310,12 +310,12 @@ async fn a_publication_that_comes_back_is_handed_out_once(t: Rig) {
         let dying = Worker::new(&Client::new(Arc::new(never_settled))).handle(async |_: Paid, _: Ctx| ());
         assert_eq!(t.drains.drain(dying).await.unwrap_err().kind(), ErrorKind::Unavailable);
         assert_eq!(t.jobs("state:waiting").await.len(), 3);
-        t.clock.advance(LAPSE);
+        pass_time(&**t.client.store(), &t.clock, LAPSE).await;
         assert_eq!(t.get(id).await.state, State::Running);
     }
     while !t.get(id).await.state.is_ended() {
         t.drain().await;
-        t.clock.advance(LAPSE);
+        pass_time(&**t.client.store(), &t.clock, LAPSE).await;
     }
     assert_eq!(t.get(id).await.state, State::Done);
     assert_eq!(t.get(id).await.failures.len(), 2);
@@ -351,7 +351,7 @@ async fn a_worker_that_died_in_the_midst_made_no_job_twice(t: Rig) {
             }
         } => {}
     }
-    t.clock.advance(LAPSE);
+    pass_time(&**t.client.store(), &t.clock, LAPSE).await;
     assert_eq!(t.runs().await, ONE_EACH);
     assert_eq!(t.runs().await, "");
 }
@@ -572,7 +572,7 @@ async fn a_publication_whose_workers_crash_is_dead() {
     let id = t.publish(7).await;
     for number in 1..=3 {
         t.reserve(2 * number).await;
-        t.clock.advance(LAPSE);
+        pass_time(&**t.client.store(), &t.clock, LAPSE).await;
     }
     let buried = Arc::new(Mutex::new(Vec::new()));
     let bury = Arc::clone(&buried);

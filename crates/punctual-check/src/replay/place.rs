@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use punctual::{
     JobId, JobOptions, NewJob, Payload, State, Timestamp,
-    limits::{JUMP_PAUSE, SNOOZE_MIN},
+    limits::SNOOZE_MIN,
     store::{
         Acted, Action, CallId, Enqueued, Heartbeat, Lease, LeaseStatus, QueueRequest, Reserve, Settled,
         Settlement, Target, Verdict, model::Model,
@@ -17,14 +17,14 @@ use crate::{
     history::{Act, Back, End, Run, Sure, Told},
 };
 
-/// When a call follows a longer gap than this, another one is made so long before it, to a queue without jobs. The model may take
-/// the gap for a jump of the clock; its pause for that (S14) is then over when the call comes.
-const JUMP_PAUSE_MS: u64 = JUMP_PAUSE.as_millis() as u64;
+/// How long before a call others leave marks, in ms. Each gap is at most half as long as any lease that it could hold back at the call.
+const MARKS_MS: [u64; 18] = [
+    32_768_000, 16_384_000, 8_192_000, 4_096_000, 2_048_000, 1_024_000, 512_000, 256_000, 128_000, 64_000,
+    32_000, 16_000, 8_000, 4_000, 2_000, 1_500, 1_000, 500,
+];
 
 /// The queue of the one job in the model.
 const QUEUE: &str = "q";
-/// A queue without jobs.
-const OTHER: &str = "other";
 
 /// The model after some of the steps.
 #[derive(Clone, Debug, Default)]
@@ -87,13 +87,14 @@ impl Place {
         }
     }
 
-    /// Sets the clock, which never goes back. The store had other calls meanwhile, so it saw no jump (S14).
+    /// Sets the clock, which never goes back. The store had other calls meanwhile, so it saw no silence (S9).
     fn set_clock(&mut self, ms: u64) -> Timestamp {
         let ms = ms.max(self.now);
-        if !self.leases.is_empty() && JUMP_PAUSE_MS < ms - self.now {
-            let now = Timestamp::saturating_from_ms(ms - JUMP_PAUSE_MS);
-            let request = self.request(OTHER, 0, None, true);
-            self.model.reserve(now, &request).expect("invariant: the request keeps all limits");
+        if !self.leases.is_empty() {
+            for before_ms in MARKS_MS.into_iter().filter(|before| *before < ms - self.now) {
+                let now = Timestamp::saturating_from_ms(ms - before_ms);
+                self.model.extend(now, &[]).expect("invariant: it extends nothing");
+            }
         }
         self.now = ms;
         Timestamp::saturating_from_ms(ms)
@@ -256,7 +257,14 @@ impl Place {
     }
 
     fn act(&mut self, id: JobId, act: &Act, within: (u64, u64)) -> Result<(), String> {
-        let now = self.set_clock(within.0);
+        let run = self.model.get(Timestamp::saturating_from_ms(self.now), id).and_then(|job| job.running);
+        let now = if act.sure == Sure::Requested && run.is_some_and(|run| run.until.as_ms() <= within.0) {
+            // Its job ran, although its lease had ended: a silence held that back.
+            self.now = self.now.max(within.0);
+            Timestamp::saturating_from_ms(self.now)
+        } else {
+            self.set_clock(within.0)
+        };
         let (action, due) = match act.deed {
             Deed::Cancel => (Action::Cancel { reason: None }, None),
             Deed::Reschedule(due) => (Action::Reschedule(when(due)), Some(range(due, within))),

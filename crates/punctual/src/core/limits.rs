@@ -51,8 +51,13 @@ pub const LEASE_MIN: Duration = Duration::from_secs(1);
 pub const LEASE_MAX: Duration = Duration::from_hours(24);
 /// The lease of a job (default).
 pub const LEASE_DEFAULT: Duration = Duration::from_secs(15);
-/// How long nothing is reclaimed after the store's clock jumped forward: the heartbeat of the default lease (S14).
-pub const JUMP_PAUSE: Duration = Duration::from_secs(5);
+/// The shortest time after a silence in which a lease that ended in it is not reclaimed (S14). For leases over 5 s it is two fifths
+/// of the lease.
+pub const SILENCE_PAUSE_MIN: Duration = Duration::from_secs(2);
+/// The most silences that a store remembers.
+pub const SILENCES_MAX: usize = 64;
+/// How many leases of a queue a call looks at to return when the next call is needed: those that end first.
+pub const WATCHED_MAX: usize = 8;
 /// The longest timeout of a run.
 pub const TIMEOUT_MAX: Duration = Duration::from_hours(7 * 24);
 /// The timeout of a run (default).
@@ -93,6 +98,8 @@ pub const SNOOZE_MIN: Duration = Duration::from_millis(100);
 
 /// The expired leases that one reserve or take reclaims (S9).
 pub const RECLAIM_MAX: usize = 32;
+/// How long after its end a sweep reclaims a lease: later than the workers of its queue, which report the jobs that end by it (S9).
+pub const SWEEP_RECLAIM_AFTER: Duration = Duration::from_secs(10);
 /// The due candidates that one reserve or take checks beyond the number requested (S9).
 pub const CANDIDATES_EXTRA: usize = 256;
 /// The items of upkeep that a reserve does, and a settle in addition to its own batch (S17).

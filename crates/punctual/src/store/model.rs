@@ -35,7 +35,7 @@ use crate::{
     core::{
         id::JobId,
         job::{JobRecord, State},
-        limits::{JUMP_PAUSE, LEASE_DEFAULT},
+        silence::Silences,
         time::Timestamp,
     },
     store::{
@@ -67,10 +67,9 @@ pub struct Model {
     /// The last version given to a document.
     doc_version: u64,
     tools: toolkit::Tools,
-    /// The time of the last reserve, take, extend or settle (S14).
-    last_checked: Option<Timestamp>,
-    /// The time before which nothing is reclaimed (S14).
-    no_reclaim_until: Option<Timestamp>,
+    /// The last mark: the time of the last reserve, take, extend, settle, act or sweep (S14).
+    last_mark: Option<Timestamp>,
+    silences: Silences,
 }
 
 /// The settings of a queue, and the defaults at that time: what equals them was not chosen.
@@ -162,24 +161,11 @@ impl Model {
 
     // ── time ──
 
-    /// Checks for a jump of the clock, then records the time of this call (S14).
-    fn check_clock(&mut self, now: Timestamp) {
-        if self.no_reclaim_until.is_some_and(|until| now.after(JUMP_PAUSE) < until) {
-            self.no_reclaim_until = None;
-        }
+    /// Leaves a mark, and notes the silence that it ends (S14).
+    fn mark(&mut self, now: Timestamp) {
         let leases_exist = self.rows.values().any(|row| row.job.state == State::Running);
-        // A jump has one pause: after a call during the pause, silence is no second jump.
-        let had_its_pause = |last: Timestamp| self.no_reclaim_until.is_some_and(|until| last < until);
-        let jumped = |last: Timestamp| last.after(LEASE_DEFAULT + JUMP_PAUSE) < now && !had_its_pause(last);
-        if leases_exist && self.last_checked.is_some_and(jumped) {
-            self.no_reclaim_until = Some(now.after(JUMP_PAUSE));
-        }
-        self.last_checked = Some(now);
-    }
-
-    /// Returns until when nothing is reclaimed, if so.
-    fn no_reclaim(&self, now: Timestamp) -> Option<Timestamp> {
-        self.no_reclaim_until.filter(|&until| now < until && until <= now.after(JUMP_PAUSE))
+        self.silences.note(self.last_mark, now, leases_exist);
+        self.last_mark = Some(now);
     }
 
     /// Returns the next fence: above every earlier one, and above the clock in case those are lost (S1).

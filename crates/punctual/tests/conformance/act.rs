@@ -24,7 +24,7 @@ fn changes() -> [Action; 5] {
 /// S5, S14: a job is rescheduled to any time, by the store's clock; earlier than now means now.
 pub(crate) async fn a_job_is_rescheduled(t: Fixture) {
     let id = t.add().await;
-    t.pass(5);
+    t.pass(5).await;
     let times = [
         (When::In(secs(10)), at(15_000)),
         (When::At(at(77_000)), at(77_000)),
@@ -40,7 +40,7 @@ pub(crate) async fn a_job_is_rescheduled(t: Fixture) {
 /// S5: a job is moved by a time, forth and back, never before now nor past the end of time.
 pub(crate) async fn a_job_is_rescheduled_by_a_time(t: Fixture) {
     let id = t.add_with(|job| job.run_at = When::In(secs(10))).await;
-    t.pass(1);
+    t.pass(1).await;
     let steps = [(5_000, at(15_000)), (-3_000, at(12_000)), (-99_000, at(1_000)), (i64::MAX, Timestamp::MAX)];
     for (ms, run_at) in steps {
         t.apply(id, Action::RescheduleBy(ms)).await;
@@ -53,7 +53,7 @@ pub(crate) async fn a_job_is_rescheduled_by_a_time(t: Fixture) {
 /// S5: a job is made due now.
 pub(crate) async fn a_job_is_run_now(t: Fixture) {
     let id = t.add_with(|job| job.run_at = When::In(secs(600))).await;
-    t.pass(1);
+    t.pass(1).await;
     t.apply(id, Action::RunNow).await;
     assert_eq!(t.get(id).await.run_at, at(1_000));
     assert_eq!(ids(&t.reserve(1).await), [id]);
@@ -104,7 +104,7 @@ pub(crate) async fn a_job_may_be_rescheduled_past_its_expiry(t: Fixture) {
     let id = t.add_with(|job| job.expires_at = Some(When::In(secs(10)))).await;
     t.apply(id, Action::Reschedule(When::In(secs(10)))).await;
     assert_eq!(t.get(id).await.expires_at, Some(at(10_000)));
-    t.pass(10);
+    t.pass(10).await;
     assert_eq!(t.reserve(1).await.jobs, []);
     assert_eq!(t.get(id).await.reason.as_deref(), Some("expired"));
 }
@@ -179,7 +179,7 @@ pub(crate) async fn acts_reach_jobs_that_reads_hide(t: Fixture) {
     t.set(|queue| queue.done.age_ms = 1_000).await;
     let run = t.run().await;
     t.end(&run, Verdict::Ack).await;
-    t.pass(1);
+    t.pass(1).await;
     assert_eq!(t.find(run.job.id).await, None);
     assert_eq!(t.act(run.job.id, Action::Retry).await, Acted::Done(run.job.id, State::Waiting));
     assert_eq!(t.state(run.job.id).await, State::Waiting);
@@ -192,11 +192,11 @@ pub(crate) async fn a_retry_starts_the_counting_anew(t: Fixture) {
     let run = t
         .run_with(|job| (job.options.max_attempts, job.expires_at) = (Some(2), Some(When::In(secs(99)))))
         .await;
-    t.pass(15);
+    t.pass(15).await;
     let second = t.reserve_one().await;
     let ended = t.end(&second, retry(secs(0))).await;
     assert_eq!((ended.state, ended.attempt, ended.failures.len()), (State::Dead, 2, 2));
-    t.pass(5);
+    t.pass(5).await;
     assert_eq!(t.act(run.job.id, Action::Retry).await, Acted::Done(run.job.id, State::Waiting));
     let job = t.get(run.job.id).await;
     assert_eq!((job.attempt, job.expired_leases, job.snoozes), (1, 0, 0));
@@ -213,7 +213,7 @@ pub(crate) async fn a_retry_forgives_expired_leases_and_snoozes(t: Fixture) {
     t.end(&run, snooze(millis(100))).await;
     t.clock.advance(millis(100));
     t.reserve_one().await;
-    t.pass(15);
+    t.pass(15).await;
     t.reserve(0).await;
     let job = t.get(run.job.id).await;
     assert_eq!((job.state, job.expired_leases, job.snoozes), (State::Dead, 1, 1));
@@ -238,7 +238,7 @@ pub(crate) async fn only_ended_jobs_are_retried(t: Fixture) {
 pub(crate) async fn only_an_operator_changes_an_ended_job(t: Fixture) {
     let run = t.run().await;
     let ended = t.end(&run, dead()).await;
-    t.pass(1);
+    t.pass(1).await;
     let again = t.job_with(|job| job.id = run.job.id);
     assert_eq!(t.enqueue(again).await, duplicate(run.job.id, State::Dead, 1));
     assert_eq!(t.extend(run.lease).await, LeaseStatus::Lost);

@@ -106,16 +106,16 @@ pub(crate) async fn a_window_merges_its_buckets_and_drops_cold_ones(t: Fixture) 
     for (member, by) in [("a", 3), ("b", 1), ("c", 7)] {
         assert_eq!(score(&t, window, add_of(member, by)).await, Some(by));
         assert!(score(&t, window, add_of("a", 1)).await.is_some());
-        t.pass(HOUR);
+        t.pass(HOUR).await;
     }
     // The clock began at a whole hour, which is over.
     assert_eq!(top(&t, window).await, ranked(&[("c", 7), ("a", 2), ("b", 1)]));
     assert_eq!(score(&t, window, add_of("a", 9)).await, Some(11));
     t.clock.set(at((5 * HOUR - 1) * 1_000));
     assert_eq!(top(&t, window).await, ranked(&[("a", 10), ("c", 7)]));
-    t.pass(1);
+    t.pass(1).await;
     assert_eq!(top(&t, window).await, ranked(&[("a", 9)]));
-    t.pass(HOUR);
+    t.pass(HOUR).await;
     assert_eq!(top(&t, window).await, []);
     // Boards of one name with another window are others.
     let days = Some(BoardWindow { bucket: Bucket::Day, buckets: 3 });
@@ -126,16 +126,16 @@ pub(crate) async fn a_window_merges_its_buckets_and_drops_cold_ones(t: Fixture) 
 pub(crate) async fn a_sum_of_nothing_is_not_on_a_window(t: Fixture) {
     let window = LAST_3_HOURS;
     assert_eq!(score(&t, window, add_of("a", -5)).await, Some(-5));
-    t.pass(HOUR);
+    t.pass(HOUR).await;
     assert_eq!(
         [score(&t, window, add_of("a", 5)).await, score(&t, window, add_of("b", 0)).await],
         [None, None]
     );
     assert_eq!(top(&t, window).await, []);
-    t.pass(2 * HOUR);
+    t.pass(2 * HOUR).await;
     assert_eq!(top(&t, window).await, ranked(&[("a", 5)]));
     assert_eq!(score(&t, window, set_of("a", 2)).await, Some(2));
-    t.pass(HOUR);
+    t.pass(HOUR).await;
     assert_eq!(top(&t, window).await, ranked(&[("a", 2)]));
     assert_eq!(score(&t, window, remove_of("a")).await, Some(2));
     assert_eq!(score(&t, window, add_of("a", 1)).await, Some(1));
@@ -149,7 +149,7 @@ pub(crate) async fn a_large_bucket_is_dropped_in_slices(t: Fixture) {
         ask(&t, window, BoardAct::AddAll { members, members_max: 1_000_000 }).await;
     }
     assert_eq!(ask(&t, window, BoardAct::Size).await, BoardReply::Size(1_200));
-    t.pass(HOUR);
+    t.pass(HOUR).await;
     assert_eq!(score(&t, window, add_of("m0", 2)).await, Some(2));
     assert_eq!(top(&t, window).await, ranked(&[("m0", 2)]));
 }
@@ -169,7 +169,7 @@ pub(crate) async fn the_lowest_leave_a_full_board(t: Fixture) {
         let set = BoardAct::Set { member: "b".to_owned(), score: 5, members_max: 2 };
         assert_eq!(score(&t, window, set).await, Some(5));
         assert_eq!(top(&t, window).await, ranked(&[("d", 9), ("b", 5)]));
-        t.pass(HOUR);
+        t.pass(HOUR).await;
         assert_eq!(score(&t, window, add("a", 10, 2)).await, Some(10));
         assert_eq!(top(&t, window).await, ranked(&[("a", 10), ("d", 9)]));
     }
@@ -213,12 +213,12 @@ pub(crate) async fn several_are_added_to_in_one_step(t: Fixture) {
     for window in [None, LAST_3_HOURS] {
         let size = ask(&t, window, add_all_of(&[("a", 3), ("b", 1), ("c", -4)], 1_000)).await;
         assert_eq!(size, BoardReply::Size(3));
-        t.pass(HOUR);
+        t.pass(HOUR).await;
         let size = ask(&t, window, add_all_of(&[("c", 1), ("d", 2), ("b", 1)], 1_000)).await;
         assert_eq!(size, BoardReply::Size(4));
         assert_eq!(top(&t, window).await, ranked(&[("a", 3), ("b", 2), ("d", 2), ("c", -3)]));
     }
-    t.pass(2 * HOUR);
+    t.pass(2 * HOUR).await;
     assert_eq!(top(&t, LAST_3_HOURS).await, ranked(&[("d", 2), ("b", 1), ("c", 1)]));
     // Of a window who comes to nothing is not on it.
     assert_eq!(ask(&t, LAST_3_HOURS, add_all_of(&[("d", -2), ("e", 0)], 1_000)).await, BoardReply::Size(2));
@@ -228,7 +228,7 @@ pub(crate) async fn several_are_added_to_in_one_step(t: Fixture) {
 pub(crate) async fn the_lowest_leave_behind_an_add_of_several(t: Fixture) {
     for window in [None, LAST_3_HOURS] {
         ask(&t, window, add_all_of(&[("a", 3), ("b", 2), ("c", 1)], 3)).await;
-        t.pass(HOUR);
+        t.pass(HOUR).await;
         assert_eq!(
             ask(&t, window, add_all_of(&[("d", 2), ("e", 9), ("c", 5)], 3)).await,
             BoardReply::Size(3)
@@ -271,15 +271,15 @@ pub(crate) async fn an_add_of_several_is_refused_as_a_whole(t: Fixture) {
 pub(crate) async fn sixty_minutes_are_the_last_hour(t: Fixture) {
     let window = Some(BoardWindow { bucket: Bucket::Minute, buckets: 60 });
     assert_eq!(score(&t, window, add_of("a", 1)).await, Some(1));
-    t.pass(59);
+    t.pass(59).await;
     assert_eq!(score(&t, window, add_of("a", 1)).await, Some(2));
-    t.pass(1);
+    t.pass(1).await;
     assert_eq!(ask(&t, window, add_all_of(&[("a", 5), ("b", 1)], 10)).await, BoardReply::Size(2));
-    t.pass(58 * 60 + 59);
+    t.pass(58 * 60 + 59).await;
     assert_eq!(top(&t, window).await, ranked(&[("a", 7), ("b", 1)]));
-    t.pass(1);
+    t.pass(1).await;
     assert_eq!(top(&t, window).await, ranked(&[("a", 5), ("b", 1)]));
-    t.pass(60);
+    t.pass(60).await;
     assert_eq!(top(&t, window).await, []);
     // Hours of the same number are another board.
     assert_eq!(top(&t, Some(BoardWindow { bucket: Bucket::Hour, buckets: 60 })).await, []);
@@ -288,14 +288,14 @@ pub(crate) async fn sixty_minutes_are_the_last_hour(t: Fixture) {
 /// S14: a clock that goes back by less than the window adds to the bucket that it was in; what lies further ahead is dropped.
 pub(crate) async fn a_board_follows_a_clock_that_goes_back(t: Fixture) {
     let window = LAST_3_HOURS;
-    t.pass(2 * HOUR);
+    t.pass(2 * HOUR).await;
     assert_eq!(score(&t, window, add_of("a", 1)).await, Some(1));
     t.clock.set(at(0));
     assert_eq!(score(&t, window, add_of("a", 1)).await, Some(2));
-    t.pass(4 * HOUR);
+    t.pass(4 * HOUR).await;
     assert_eq!(top(&t, window).await, ranked(&[("a", 2)]));
     assert_eq!(score(&t, window, add_of("b", 1)).await, Some(1));
-    t.pass(HOUR);
+    t.pass(HOUR).await;
     assert_eq!(top(&t, window).await, ranked(&[("b", 1)]));
     t.clock.set(at(HOUR * 1_000));
     assert_eq!(top(&t, window).await, []);
@@ -308,15 +308,15 @@ pub(crate) async fn a_bucket_that_was_dropped_begins_anew(t: Fixture) {
     for (window, length) in [(LAST_3_HOURS, HOUR), (minute, 60)] {
         t.clock.set(at(30 * HOUR * 1_000));
         assert_eq!(score(&t, window, add_of("a", 1)).await, Some(1));
-        t.pass(8 * length);
+        t.pass(8 * length).await;
         assert_eq!(top(&t, window).await, []);
         t.clock.set(at(30 * HOUR * 1_000));
         assert_eq!(score(&t, window, add_of("a", 5)).await, Some(5));
         assert_eq!(score(&t, window, remove_of("a")).await, Some(5));
         assert_eq!(score(&t, window, add_of("a", 2)).await, Some(2));
-        t.pass(2 * length);
+        t.pass(2 * length).await;
         assert_eq!(score(&t, window, add_of("b", 1)).await, Some(1));
-        t.pass(length);
+        t.pass(length).await;
         let left = if window == minute { vec![] } else { ranked(&[("b", 1)]) };
         assert_eq!(top(&t, window).await, left);
     }
@@ -338,7 +338,7 @@ pub(crate) async fn scores_have_bounds(t: Fixture) {
         for (by, is) in [(-1, max - 1), (1, max), (-1, max - 1)] {
             assert_eq!(score(&t, window, add_of("a", by)).await, Some(is));
         }
-        t.pass(HOUR);
+        t.pass(HOUR).await;
         let more = if window.is_some() { Some(max + max - 1) } else { Some(max) };
         assert_eq!(score(&t, window, add_of("a", if window.is_some() { max } else { 1 })).await, more);
         assert_eq!(top(&t, window).await, ranked(&[("a", more.unwrap()), ("b", -max)]));
@@ -382,7 +382,7 @@ pub(crate) async fn a_board_that_is_past_leaves_nothing_behind(t: Fixture) {
     for steps in 0..4 {
         score(&t, LAST_3_HOURS, of_few("old")).await;
         score(&t, LAST_3_HOURS, of_few("older")).await;
-        t.pass(40 * HOUR);
+        t.pass(40 * HOUR).await;
         for _ in 0..steps {
             let op = BoardOp { name: "others".to_owned(), window: None, act: other.clone() };
             t.store.tool(&ToolOp::Board(op)).await.unwrap();
@@ -390,6 +390,6 @@ pub(crate) async fn a_board_that_is_past_leaves_nothing_behind(t: Fixture) {
         assert_eq!(top(&t, LAST_3_HOURS).await, ranked(&[]), "{steps}");
         assert_eq!(score(&t, LAST_3_HOURS, of_few("new")).await, Some(5), "{steps}");
         assert_eq!(top(&t, LAST_3_HOURS).await, ranked(&[("new", 5)]), "{steps}");
-        t.pass(40 * HOUR);
+        t.pass(40 * HOUR).await;
     }
 }

@@ -11,7 +11,7 @@ use crate::fixture::{CANCEL, Fixture, at, dead, millis, retry, secs, snooze};
 pub(crate) async fn a_waiting_job_is_cancelled_at_once(t: Fixture) {
     let id = t.add_with(|job| job.run_at = When::In(secs(1))).await;
     assert_eq!(t.act(id, CANCEL).await, Acted::Done(id, State::Cancelled));
-    t.pass(60);
+    t.pass(60).await;
     assert_eq!((t.reserve(5).await.jobs, t.take(5).await), (vec![], vec![]));
     let job = t.get(id).await;
     assert_eq!((job.reason.as_deref(), job.finished_at), (Some("cancelled"), Some(at(0))));
@@ -79,7 +79,7 @@ pub(crate) async fn any_other_end_obeys_a_requested_cancel(t: Fixture) {
 pub(crate) async fn a_crash_obeys_a_requested_cancel(t: Fixture) {
     let run = t.run().await;
     t.apply(run.job.id, CANCEL).await;
-    t.pass(15);
+    t.pass(15).await;
     let batch = t.reserve(5).await;
     assert_eq!((batch.jobs.len(), batch.reclaimed[0].state), (0, State::Cancelled));
     let job = t.get(run.job.id).await;

@@ -6,7 +6,7 @@ use punctual::{
     store::{Acted, Action, Enqueued, Order, QueueOp, QueueReply, Settled, Settlement, Verdict},
 };
 
-use crate::fixture::{CANCEL, Fixture, QUEUE, at, dead, ids, retry, secs, snooze};
+use crate::fixture::{CANCEL, Fixture, QUEUE, WATCH, at, dead, ids, retry, secs, snooze};
 
 /// A key of which one job may run.
 fn row(job: &mut NewJob) {
@@ -36,7 +36,7 @@ async fn rows(t: &Fixture, n: usize) -> Vec<JobId> {
 pub(crate) async fn jobs_of_a_key_run_one_after_another(t: Fixture) {
     for id in rows(&t, 3).await {
         let batch = t.reserve(10).await;
-        assert_eq!((ids(&batch), batch.more, batch.next_due), (vec![id], false, Some(secs(15))));
+        assert_eq!((ids(&batch), batch.more, batch.next_due), (vec![id], false, Some(WATCH)));
         assert_eq!(t.reserve(10).await.jobs, []);
         t.end(&batch.jobs[0], Verdict::Ack).await;
     }
@@ -104,7 +104,7 @@ pub(crate) async fn turns_are_in_the_order_of_the_queue(t: Fixture) {
         })
         .await;
     let early = t.job_with(row);
-    t.pass(1);
+    t.pass(1).await;
     let later = t.add_with(row).await;
     t.enqueue_all(std::slice::from_ref(&early)).await;
     assert_eq!(t.reserve(9).await.jobs, []);
@@ -163,7 +163,7 @@ pub(crate) async fn a_lease_reclaimed_hands_its_turn_over(t: Fixture) {
     let run = run.await;
     let next = t.add_with(row).await;
     assert_eq!(t.reserve(9).await.jobs, []);
-    t.pass(15);
+    t.pass(15).await;
     let batch = t.reserve(9).await;
     assert_eq!((batch.reclaimed.len(), ids(&batch)), (1, vec![next]));
     assert_eq!(t.state(run.job.id).await, State::Dead);
@@ -172,7 +172,7 @@ pub(crate) async fn a_lease_reclaimed_hands_its_turn_over(t: Fixture) {
 /// S8, S15: a lease that was lost gives no turn away, however often it is settled.
 pub(crate) async fn a_turn_ends_once(t: Fixture) {
     let old = t.run_with(row).await;
-    t.pass(15);
+    t.pass(15).await;
     let new = t.reserve_one().await;
     rows(&t, 2).await;
     for _ in 0..2 {
@@ -219,7 +219,7 @@ pub(crate) async fn a_turn_of_a_job_that_expired_goes_to_the_next(t: Fixture) {
     // A full sweep of its own would end them: the hundred that ride come behind the look.
     assert_eq!(t.reserve(9).await.jobs, []);
     t.end(&run, Verdict::Ack).await;
-    t.pass(5);
+    t.pass(5).await;
     let batch = t.reserve(9).await;
     assert_eq!((ids(&batch), batch.more), (vec![], true));
     let run = t.reserve_one().await;
@@ -229,7 +229,7 @@ pub(crate) async fn a_turn_of_a_job_that_expired_goes_to_the_next(t: Fixture) {
     let next = t.add_with(row).await;
     assert_eq!(t.reserve(9).await.jobs, []);
     t.end(&run, Verdict::Ack).await;
-    t.pass(5);
+    t.pass(5).await;
     assert_eq!(t.reserve(9).await.jobs, []);
     assert_eq!(t.reserve_one().await.job.id, next);
 }
@@ -251,7 +251,7 @@ pub(crate) async fn a_job_that_is_blocked_looks_for_the_first(t: Fixture) {
     t.apply(wide, Action::Reschedule(When::In(secs(1)))).await;
     t.queue(QueueOp::Resume).await;
     assert_eq!(t.reserve(9).await.jobs, []);
-    t.pass(1);
+    t.pass(1).await;
     assert_eq!(ids(&t.reserve(9).await), [wide]);
     assert_eq!(t.get(narrow).await.state, State::Waiting);
 }
@@ -273,7 +273,7 @@ pub(crate) async fn a_blocked_job_is_a_waiting_one(t: Fixture) {
         assert_eq!(run.job.id, id);
         t.end(&run, Verdict::Ack).await;
     }
-    t.pass(10);
+    t.pass(10).await;
     assert_eq!(t.reserve_one().await.job.id, jobs[3]);
     let counts = t.counts().await;
     assert_eq!((counts.waiting, counts.running, counts.bytes), (0, 1, 1));
@@ -337,7 +337,7 @@ pub(crate) async fn a_blocked_job_expires_and_is_purged(t: Fixture) {
     t.pause().await;
     assert!(matches!(t.queue(QueueOp::Resume).await, QueueReply::Info(_)));
     assert_eq!(t.reserve(1).await.jobs.len(), 1);
-    t.pass(5);
+    t.pass(5).await;
     assert_eq!(t.sweep(9).await.expired, 1);
     assert_eq!(t.state(short).await, State::Cancelled);
     assert_eq!(t.counts().await.waiting, 2);

@@ -99,6 +99,6 @@ async fn another_version() {
         assume_defaults(OTHER);
         reopen(&place).await
     };
-    t.pass(10);
+    t.pass(10).await;
     read(&t).await;
 }

@@ -19,6 +19,7 @@ use punctual::{
         clock::{Clock, ManualClock},
         memory::MemoryStore,
     },
+    testing::pass_time,
 };
 
 /// The queue of a job unless a case says otherwise.
@@ -29,6 +30,9 @@ pub(crate) const KIND: &str = "email.send";
 pub(crate) const WORKER: &str = "w1";
 /// What the clock shows at first: 2027-01-15T08:00:00Z.
 pub(crate) const START_MS: u64 = 1_800_000_000_000;
+/// After how long a lease of the default length needs the next call: two fifths of it (S9).
+pub(crate) const WATCH: Duration = secs(6);
+
 /// The instance of all calls that a case does not make itself.
 const INSTANCE: u64 = 1;
 
@@ -211,9 +215,20 @@ impl Fixture {
         self
     }
 
-    /// Turns the clock on by whole seconds.
-    pub(crate) fn pass(&self, seconds: u64) {
+    /// Turns the clock on by whole seconds, in a store with other workers: their calls leave marks, so no lease takes this for a
+    /// silence (S14).
+    pub(crate) async fn pass(&self, seconds: u64) {
+        pass_time(&*self.store, &self.clock, secs(seconds)).await;
+    }
+
+    /// Turns the clock on by whole seconds without a call.
+    pub(crate) fn silence(&self, seconds: u64) {
         self.clock.advance(secs(seconds));
+    }
+
+    /// Leaves a mark (S14).
+    pub(crate) async fn mark(&self) {
+        self.store.extend(&[]).await.expect("it extends nothing");
     }
 
     /// The next call of the fixture's own instance.

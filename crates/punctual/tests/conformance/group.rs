@@ -17,7 +17,7 @@ use punctual::{
 };
 
 use crate::{
-    fixture::{CANCEL, Fixture, QUEUE, START_MS, at, dead, ids, millis, retry, secs},
+    fixture::{CANCEL, Fixture, QUEUE, START_MS, WATCH, at, dead, ids, millis, retry, secs},
     read::fields_of,
 };
 
@@ -306,7 +306,7 @@ pub(crate) async fn a_hundred_groups_become_due_at_once(t: Fixture) {
         .collect();
     t.enqueue_all(&jobs).await;
     assert_eq!(t.reserve(9).await.next_due, Some(secs(10)));
-    t.pass(10);
+    t.pass(10).await;
     for _ in 0..2 {
         let mut served = Vec::new();
         while served.len() < 100 {
@@ -328,7 +328,7 @@ pub(crate) async fn more_groups_than_one_call_lets_in(t: Fixture) {
     };
     let early = many("early", 20 + GROUPS_EXTRA);
     t.enqueue_all(&early).await;
-    t.pass(1);
+    t.pass(1).await;
     t.enqueue_all(&many("late", 100)).await;
     let mut served = BTreeMap::new();
     for n in [20].into_iter().chain([12; 11]) {
@@ -397,7 +397,7 @@ pub(crate) async fn a_group_has_the_order_of_its_queue(t: Fixture) {
             added.push(add_with(&t, "a", change).await);
         }
         add_with(&t, "a", |job| job.run_at = When::In(secs(4))).await;
-        t.pass(3);
+        t.pass(3).await;
         assert_eq!(ids(&t.reserve(9).await), places.map(|place| added[place]), "{order:?}");
         t.queue(QueueOp::Purge(9)).await;
     }
@@ -419,7 +419,7 @@ pub(crate) async fn priority_does_not_cross_groups(t: Fixture) {
 /// S6: who is released or failed returns to its place in its group.
 pub(crate) async fn a_released_job_returns_to_its_group(t: Fixture) {
     let added = add(&t, "aaa").await;
-    t.pass(1);
+    t.pass(1).await;
     let runs = t.reserve(2).await.jobs;
     t.end(&runs[0], retry(secs(0))).await;
     t.end(&runs[1], Verdict::Release).await;
@@ -472,8 +472,8 @@ pub(crate) async fn groups_take_turns_at_a_queues_rate(t: Fixture) {
     for _ in 0..6 {
         let batch = t.reserve(9).await;
         served += &letters(&batch.jobs);
-        assert_eq!(batch.next_due, Some(if served.len() < 6 { secs(1) } else { secs(10) }));
-        t.pass(1);
+        assert_eq!(batch.next_due, Some(if served.len() < 6 { secs(1) } else { WATCH }));
+        t.pass(1).await;
     }
     for round in 0..3 {
         assert_eq!(sorted(&served[round * 2..][..2]), "ab", "{served}");
@@ -489,7 +489,7 @@ pub(crate) async fn expired_heads_cost_no_turn(t: Fixture) {
         expired.push(add_with(&t, group, |job| job.expires_at = Some(When::In(secs(5)))).await);
     }
     add(&t, "aabb--").await;
-    t.pass(5);
+    t.pass(5).await;
     let served = serve(&t, 6).await;
     for round in 0..2 {
         assert_eq!(sorted(&served[round * 3..][..3]), "-ab", "{served}");
@@ -509,7 +509,7 @@ pub(crate) async fn candidates_of_groups_are_bounded(t: Fixture) {
     };
     t.enqueue_all(&(0..400).map(|_| t.job_with(expiring)).collect::<Vec<_>>()).await;
     let good = add(&t, "a").await;
-    t.pass(1);
+    t.pass(1).await;
     let batch = t.reserve(1).await;
     assert_eq!((batch.jobs.len(), batch.more), (0, true));
     assert_eq!((t.counts().await.cancelled, t.counts().await.waiting), (357, 44));
@@ -549,7 +549,7 @@ pub(crate) async fn a_group_comes_when_its_first_job_is_due(t: Fixture) {
     t.clock.set(at(5_000));
     assert_eq!(serve(&t, 9).await, "a");
     assert_eq!(t.reserve(9).await.next_due, Some(secs(4)));
-    t.pass(4);
+    t.pass(4).await;
     assert_eq!(serve(&t, 9).await, "b");
 }
 
@@ -617,7 +617,7 @@ pub(crate) async fn groups_take_turns_in_takes(t: Fixture) {
 /// S5: of each group only jobs are taken that are old enough; the others keep their services.
 pub(crate) async fn only_jobs_of_groups_that_are_old_enough_are_taken(t: Fixture) {
     let old = add(&t, "aa").await;
-    t.pass(4);
+    t.pass(4).await;
     add(&t, "b-").await;
     t.clock.set(at(9_999));
     assert_eq!(t.take_older(9, secs(10)).await, []);
@@ -635,9 +635,9 @@ pub(crate) async fn only_jobs_of_groups_that_are_old_enough_are_taken(t: Fixture
 pub(crate) async fn jobs_of_groups_are_counted_and_listed(t: Fixture) {
     t.set(|settings| settings.group = concurrency(1)).await;
     let run = t.run_with(|job| put(job, "a")).await;
-    t.pass(1);
+    t.pass(1).await;
     let held = add(&t, "aa").await;
-    t.pass(1);
+    t.pass(1).await;
     let other = add(&t, "b-").await;
     let later = add_with(&t, "a", |job| job.run_at = When::In(secs(15))).await;
     let counts = t.counts().await;
@@ -668,7 +668,7 @@ pub(crate) async fn a_purge_deletes_jobs_of_all_groups(t: Fixture) {
     let counts = t.counts().await;
     assert_eq!((counts.waiting, counts.running, counts.due, counts.bytes), (0, 1, 0, 1));
     let batch = t.reserve(9).await;
-    assert_eq!((batch.jobs.len(), batch.more, batch.next_due), (0, false, Some(secs(15))));
+    assert_eq!((batch.jobs.len(), batch.more, batch.next_due), (0, false, Some(WATCH)));
     add(&t, "ab").await;
     assert_eq!(serve(&t, 9).await, "b");
     t.end(&run, Verdict::Ack).await;
@@ -683,7 +683,7 @@ pub(crate) async fn acts_move_jobs_inside_their_group(t: Fixture) {
     t.apply(jobs[0], Action::Reprioritise(Priority::Low)).await;
     t.apply(jobs[1], Action::Reschedule(When::In(secs(1)))).await;
     t.apply(jobs[2], Action::EditPayload(Payload::json("2"))).await;
-    t.pass(1);
+    t.pass(1).await;
     let batch = t.reserve(9).await;
     let of_a: Vec<JobId> = ids(&batch).into_iter().filter(|id| jobs.contains(id)).collect();
     assert_eq!(of_a, [jobs[4], jobs[2], jobs[3], jobs[1], jobs[0]]);
@@ -755,12 +755,12 @@ pub(crate) async fn an_audit_finds_nothing_wrong_with_groups(t: Fixture) {
 
 /// S14, S16: a clock that goes back makes groups late, and loses none.
 pub(crate) async fn a_step_back_loses_no_group(t: Fixture) {
-    t.pass(60);
+    t.pass(60).await;
     add(&t, "aabb-").await;
     assert_eq!(t.reserve(1).await.jobs.len(), 1);
     t.clock.set(Timestamp::saturating_from_ms(START_MS));
     let batch = t.reserve(9).await;
-    assert_eq!((batch.jobs.len(), batch.more, batch.next_due), (0, false, Some(secs(60))));
+    assert_eq!((batch.jobs.len(), batch.more, batch.next_due), (0, false, Some(WATCH)));
     t.clock.set(at(60_000));
     assert_eq!(t.reserve(9).await.jobs.len(), 4);
 }
@@ -769,7 +769,7 @@ pub(crate) async fn a_step_back_loses_no_group(t: Fixture) {
 pub(crate) async fn a_group_waits_for_the_job_that_kept_it_in_turn(t: Fixture) {
     let jobs = add(&t, "aa").await;
     let first = ids(&t.reserve(1).await)[0];
-    t.pass(1);
+    t.pass(1).await;
     let later = add(&t, "a").await;
     let second = jobs.into_iter().find(|&id| id != first).unwrap();
     t.apply(second, CANCEL).await;
@@ -778,6 +778,6 @@ pub(crate) async fn a_group_waits_for_the_job_that_kept_it_in_turn(t: Fixture) {
     let batch = t.reserve(1).await;
     assert_eq!((letters(&batch.jobs), batch.more), ("-".to_owned(), false));
     assert_eq!(batch.next_due, Some(millis(500)));
-    t.pass(1);
+    t.pass(1).await;
     assert_eq!(ids(&t.reserve(9).await), later);
 }

@@ -10,7 +10,7 @@ use punctual::{
 };
 
 use crate::{
-    fixture::{CANCEL, Fixture, QUEUE, at, dead, ids, millis, retry, secs, snooze},
+    fixture::{CANCEL, Fixture, QUEUE, WATCH, at, dead, ids, millis, retry, secs, snooze},
     group::{add, add_with, concurrency, finish, groups, keyed, letters, put, rate, serve, sorted, weight},
 };
 
@@ -38,7 +38,7 @@ pub(crate) async fn a_group_runs_as_many_jobs_as_may(t: Fixture) {
     let mut batch = t.reserve(20).await;
     batch.jobs.sort_by_key(|reserved| reserved.job.id);
     let expected = [&added[..2], &added[4..9]].concat();
-    assert_eq!((ids(&batch), batch.more, batch.next_due), (expected, false, Some(secs(15))));
+    assert_eq!((ids(&batch), batch.more, batch.next_due), (expected, false, Some(WATCH)));
     assert_eq!(t.reserve(20).await.jobs, []);
     t.end(&batch.jobs[1], Verdict::Ack).await;
     assert_eq!(ids(&t.reserve(20).await), [added[2]]);
@@ -58,9 +58,9 @@ pub(crate) async fn a_limit_is_that_of_the_group_else_of_all_groups(t: Fixture) 
     .await;
     add(&t, "aaaabbbbccccddddeeee----").await;
     assert_eq!(sorted(&letters(&t.reserve(99).await.jobs)), "----abbbccdee");
-    t.pass(1);
+    t.pass(1).await;
     assert_eq!(letters(&t.reserve(99).await.jobs), "d");
-    t.pass(1);
+    t.pass(1).await;
     assert_eq!(t.reserve(99).await.jobs, []);
 }
 
@@ -93,7 +93,7 @@ pub(crate) async fn a_lease_reclaimed_gives_its_place_back(t: Fixture) {
     let run = run.await;
     let next = add(&t, "aa").await[0];
     assert_eq!(t.reserve(9).await.jobs, []);
-    t.pass(15);
+    t.pass(15).await;
     let batch = t.reserve(9).await;
     assert_eq!((batch.reclaimed.len(), ids(&batch)), (1, vec![next]));
     assert_eq!(t.state(run.job.id).await, State::Dead);
@@ -103,7 +103,7 @@ pub(crate) async fn a_lease_reclaimed_gives_its_place_back(t: Fixture) {
 pub(crate) async fn a_place_is_given_back_once(t: Fixture) {
     t.set(|settings| settings.group = concurrency(1)).await;
     let old = t.run_with(|job| put(job, "a")).await;
-    t.pass(15);
+    t.pass(15).await;
     let new = t.reserve_one().await;
     add(&t, "aa").await;
     for _ in 0..2 {
@@ -155,7 +155,7 @@ pub(crate) async fn a_group_starts_jobs_by_its_rate(t: Fixture) {
             t.clock.set(at(n * 334));
         }
         let batch = t.reserve(9).await;
-        let wait = if n < 4 { millis(334) } else { millis(15_000 - 4 * 334) };
+        let wait = if n < 4 { millis(334) } else { WATCH };
         assert_eq!((ids(&batch), batch.more, batch.next_due), (vec![*job], false, Some(wait)));
     }
 }
@@ -222,7 +222,7 @@ pub(crate) async fn a_groups_rate_goes_on(t: Fixture) {
 pub(crate) async fn a_groups_rate_follows_the_clock(t: Fixture) {
     t.set(|settings| settings.group = starts(rate(1, 1_000, 1))).await;
     add(&t, "aaa").await;
-    t.pass(60);
+    t.pass(60).await;
     assert_eq!(t.reserve(9).await.jobs.len(), 1);
     t.clock.set(at(59_000));
     let batch = t.reserve(9).await;
@@ -238,7 +238,7 @@ pub(crate) async fn a_clock_that_goes_back_closes_a_group_again(t: Fixture) {
     t.set(|settings| settings.group = starts(rate(1, 1_000, 1))).await;
     add(&t, "aa").await;
     assert_eq!(t.reserve(1).await.jobs.len(), 1);
-    t.pass(1);
+    t.pass(1).await;
     add(&t, "a").await;
     t.clock.set(at(500));
     let batch = t.reserve(0).await;
@@ -388,7 +388,7 @@ pub(crate) async fn a_run_without_a_group_closes_its_queue(t: Fixture) {
     t.end(&run, retry_after(secs(30))).await;
     add(&t, "ab").await;
     assert_eq!(t.reserve(9).await.jobs, []);
-    t.pass(30);
+    t.pass(30).await;
     assert_eq!(t.reserve(9).await.jobs.len(), 3);
 }
 
@@ -400,7 +400,7 @@ pub(crate) async fn a_group_is_closed_for_a_day_at_most(t: Fixture) {
     t.end(&runs[1], retry_after(secs(30))).await;
     t.end(&runs[2], Verdict::Release).await;
     assert_eq!(t.reserve(9).await.next_due, Some(secs(60)));
-    t.pass(60);
+    t.pass(60).await;
     let run = t.reserve(1).await.jobs;
     let day = 24 * 3_600;
     t.end(&run[0], retry_after(secs(90 * day))).await;
@@ -448,7 +448,7 @@ pub(crate) async fn a_limiter_is_remembered_to_its_last_instant(t: Fixture) {
 /// S8, S15: a lease that was lost closes nothing.
 pub(crate) async fn a_lost_lease_closes_no_group(t: Fixture) {
     let run = t.run_with(|job| put(job, "a")).await;
-    t.pass(15);
+    t.pass(15).await;
     t.reserve(0).await;
     assert_eq!(t.settle_one(run.lease, retry_after(secs(60))).await, Settled::LeaseLost);
     assert_eq!(t.reserve(9).await.jobs.len(), 1);
@@ -576,7 +576,7 @@ pub(crate) async fn a_job_behind_its_group_is_shown_as_blocked(t: Fixture) {
     assert_eq!(t.reserve(9).await.jobs.len(), 3);
     let closed = add(&t, "ab-").await;
     assert_eq!(t.list("state:blocked", 9).await, [closed[1], closed[0]]);
-    t.pass(1);
+    t.pass(1).await;
     assert_eq!(t.list("state:blocked", 9).await, []);
 }
 
@@ -586,7 +586,7 @@ pub(crate) async fn a_job_of_a_closed_group_is_shown_as_blocked(t: Fixture) {
     let jobs = add(&t, "ab-").await;
     t.end(&run, retry_after(secs(5))).await;
     assert_eq!(t.list("state:blocked", 9).await, [jobs[0]]);
-    t.pass(5);
+    t.pass(5).await;
     assert_eq!(t.list("state:blocked", 9).await, []);
 }
 
@@ -602,7 +602,7 @@ pub(crate) async fn a_take_obeys_limits_of_groups(t: Fixture) {
     let of_a: Vec<JobId> =
         taken.iter().filter(|job| job.group.as_deref() == Some("a")).map(|job| job.id).collect();
     assert_eq!((taken.len(), of_a), (4, jobs[..3].to_vec()));
-    t.pass(2);
+    t.pass(2).await;
     assert_eq!(t.reserve(1).await.jobs.len(), 1);
     assert_eq!(t.take(9).await, []);
 }

@@ -156,7 +156,7 @@ pub(crate) async fn a_rate_is_exact_at_its_limits(t: Fixture) {
 pub(crate) async fn a_limiter_follows_a_clock_that_goes_back(t: Fixture) {
     let rule = log(2, secs(10));
     let start = t.clock.now();
-    t.pass(10);
+    t.pass(10).await;
     assert_eq!(come(&t, rule, 1).await, Allowed);
     t.clock.set(start.after(secs(3)));
     assert_eq!([come(&t, rule, 1).await, come(&t, rule, 1).await], [Allowed, RetryAfter(secs(17))]);

@@ -8,7 +8,7 @@ use punctual::{
     store::{QueueOp, QueueReply, QueueSettings, Rate, Settlement, Verdict},
 };
 
-use crate::fixture::{CANCEL, Fixture, QUEUE, at, ids, millis, secs};
+use crate::fixture::{CANCEL, Fixture, QUEUE, WATCH, at, ids, millis, secs};
 
 const fn rate(max: u32, period_ms: u64, burst: u32) -> Rate {
     Rate { max, period_ms, burst }
@@ -23,7 +23,7 @@ pub(crate) async fn a_queue_runs_as_many_jobs_as_may(t: Fixture) {
     t.set(|settings| settings.concurrency = Some(2)).await;
     let jobs = t.add_many(4).await;
     let batch = t.reserve(9).await;
-    assert_eq!((ids(&batch), batch.more, batch.next_due), (jobs[..2].to_vec(), false, Some(secs(15))));
+    assert_eq!((ids(&batch), batch.more, batch.next_due), (jobs[..2].to_vec(), false, Some(WATCH)));
     assert_eq!(t.reserve(9).await.jobs, []);
     t.end(&batch.jobs[1], Verdict::Release).await;
     assert_eq!(ids(&t.reserve(9).await), jobs[1..2]);
@@ -31,7 +31,7 @@ pub(crate) async fn a_queue_runs_as_many_jobs_as_may(t: Fixture) {
     let (_, next) = t.store.settle(&ack, Some(&t.want(9))).await.unwrap();
     assert_eq!(ids(&next.unwrap()), jobs[2..3]);
     // A lease that is reclaimed makes room, too: the first of those that are due starts.
-    t.pass(15);
+    t.pass(15).await;
     assert_eq!(t.reserve(9).await.jobs.len(), 2);
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn a_rate_starts_jobs_evenly(t: Fixture) {
             t.clock.set(at(n * 334));
         }
         let batch = t.reserve(9).await;
-        let wait = if n < 4 { millis(334) } else { millis(15_000 - 4 * 334) };
+        let wait = if n < 4 { millis(334) } else { WATCH };
         assert_eq!((ids(&batch), batch.more, batch.next_due), (vec![*job], false, Some(wait)));
     }
 }
@@ -111,7 +111,7 @@ pub(crate) async fn a_rate_goes_on_over_other_settings(t: Fixture) {
 /// S14, S15: a clock that goes back far voids what a rate kept; one that goes back a little is followed.
 pub(crate) async fn a_rate_follows_the_clock(t: Fixture) {
     t.set(|settings| settings.rate = Some(rate(1, 1_000, 1))).await;
-    t.pass(60);
+    t.pass(60).await;
     t.add_many(3).await;
     assert_eq!(t.reserve(9).await.jobs.len(), 1);
     t.clock.set(at(59_000));
@@ -141,7 +141,7 @@ pub(crate) async fn a_take_obeys_limits(t: Fixture) {
     let jobs = t.add_many(5).await;
     let taken: Vec<JobId> = t.take(9).await.iter().map(|job| job.id).collect();
     assert_eq!(taken, jobs[..3]);
-    t.pass(2);
+    t.pass(2).await;
     assert_eq!(t.reserve(1).await.jobs.len(), 1);
     assert_eq!(t.take(9).await, []);
 }
@@ -210,7 +210,7 @@ pub(crate) async fn an_operator_opens_a_limiter(t: Fixture) {
 /// S8, S15: a lease that was lost closes nothing.
 pub(crate) async fn a_lost_lease_closes_no_limiter(t: Fixture) {
     let run = t.run().await;
-    t.pass(15);
+    t.pass(15).await;
     t.reserve(0).await;
     let _ = t.settle_one(run.lease, retry_after(secs(60))).await;
     assert_eq!(t.info().await.opens_at, None);

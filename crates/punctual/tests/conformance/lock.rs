@@ -69,11 +69,11 @@ pub(crate) async fn a_lock_has_one_owner(t: Fixture) {
 /// S3: who holds a lock may acquire it again, and goes on under the same fence.
 pub(crate) async fn an_acquire_may_be_repeated(t: Fixture) {
     let first = fence(&acquire(&t, ANA).await);
-    t.pass(4);
+    t.pass(4).await;
     let again = acquire(&t, ANA).await;
     let LockReply::Yours(held) = &again else { panic!("{again:?}") };
     assert_eq!((held.fence, held.until), (first, at(14_000)));
-    t.pass(10);
+    t.pass(10).await;
     assert!(first < fence(&acquire(&t, ANA).await));
 }
 
@@ -84,13 +84,13 @@ pub(crate) async fn only_the_owner_extends_and_releases(t: Fixture) {
     for said in [extend(&t, BEN).await, release(&t, Some(BEN)).await] {
         assert!(matches!(&said, LockReply::Taken(held) if held.fence == first), "{said:?}");
     }
-    t.pass(6);
+    t.pass(6).await;
     let held = extend(&t, ANA).await;
     assert!(
         matches!(&held, LockReply::Yours(held) if (held.fence, held.until) == (first, at(16_000))),
         "{held:?}"
     );
-    t.pass(10);
+    t.pass(10).await;
     assert_eq!([extend(&t, ANA).await, release(&t, Some(ANA)).await], [LockReply::Free, LockReply::Free]);
     let second = fence(&acquire(&t, BEN).await);
     assert!(matches!(extend(&t, ANA).await, LockReply::Taken(held) if held.fence == second));
@@ -106,7 +106,7 @@ pub(crate) async fn fences_of_locks_rise(t: Fixture) {
         last = said;
         match i % 4 {
             0 => drop(ask(&t, LockOp::Release { name: name.to_owned(), owner: None }).await),
-            1 => t.pass(86_400),
+            1 => t.pass(86_400).await,
             _ => t.clock.advance(millis(100)),
         }
     }

@@ -34,6 +34,7 @@ mod reserve;
 mod result;
 mod retention;
 mod settle;
+mod silence;
 mod take;
 mod time;
 mod unique;
@@ -242,31 +243,37 @@ conformance!(
         a_job_on_its_last_chance_waits_behind_others,
         with_company_jobs_on_their_last_chance_come_like_others_and_no_crash_ends_them,
         a_run_that_is_told_to_have_company_is_not_ended_by_its_crash,
-        only_reserve_and_take_reclaim,
+        extends_settles_and_reads_reclaim_nothing,
+        a_sweep_reclaims_in_all_queues,
+        a_sweep_reports_when_to_reclaim,
+        an_action_reclaims_the_lease_of_its_job_first,
+        a_cancel_that_was_requested_is_done_when_the_lease_is_over,
         a_job_reclaimed_past_its_expiry_does_not_start_again,
         a_job_to_be_cancelled_is_cancelled_when_reclaimed;
     time:
         the_store_goes_by_its_own_clock,
-        nothing_is_reclaimed_for_a_heartbeat_after_a_jump,
-        twenty_seconds_are_no_jump,
-        a_jump_makes_jobs_due_and_lets_holders_extend,
-        leases_of_any_queue_make_a_jump,
-        a_silence_without_leases_is_no_jump,
-        each_turn_of_a_worker_leaves_its_time,
-        each_turn_of_a_worker_looks_for_a_jump,
-        a_silence_after_a_pause_is_no_second_jump,
-        calls_that_come_in_pairs_reclaim_too,
-        each_jump_has_its_pause,
-        other_calls_leave_no_time,
         a_step_back_makes_jobs_late,
         fences_rise_when_the_clock_goes_back,
         a_take_lowers_no_fence,
-        coming_back_from_a_step_back_is_a_jump,
-        a_pause_that_a_step_back_would_lengthen_is_void,
-        a_void_pause_stays_void,
-        a_void_pause_is_not_waited_for,
         a_small_step_forth_takes_leases_back_early,
         a_turn_of_the_clock_ends_a_wait;
+    silence:
+        a_lease_that_ended_in_a_silence_is_held_back,
+        half_of_a_lease_is_no_silence,
+        a_silence_makes_jobs_due_and_lets_holders_extend,
+        a_silence_is_measured_against_each_lease,
+        calls_of_any_queue_end_a_silence,
+        each_call_of_a_worker_or_operator_leaves_a_mark,
+        enqueues_and_reads_leave_no_mark,
+        rare_calls_reclaim_too,
+        a_silence_after_the_end_of_a_lease_is_none,
+        a_lease_that_began_after_a_silence_is_not_held_back,
+        each_silence_has_its_pause,
+        a_watched_lease_is_reclaimed_at_its_end,
+        the_watch_goes_by_the_shortest_lease,
+        a_lease_that_ends_too_late_is_shortened,
+        a_clock_there_and_back_holds_no_job_of_a_dead_worker,
+        a_pause_does_not_outlast_a_step_back;
     take:
         a_taken_job_is_done_at_once,
         only_jobs_that_are_old_enough_are_taken,

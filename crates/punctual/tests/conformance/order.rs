@@ -25,7 +25,7 @@ pub(crate) async fn jobs_come_by_priority_then_time_then_id(t: Fixture) {
     use Priority::{High, Low, Normal};
     let jobs = [(Low, 0), (Normal, 2), (Normal, 1), (Normal, 2), (High, 3)];
     let added = add_all(&t, &jobs).await;
-    t.pass(3);
+    t.pass(3).await;
     assert_eq!(ids(&t.reserve(10).await), [added[4], added[2], added[1], added[3], added[0]]);
 }
 
@@ -35,7 +35,7 @@ pub(crate) async fn lifo_reverses_time_and_id_only(t: Fixture) {
     t.set(|queue| queue.order = Order::Lifo).await;
     let jobs = [(Low, 0), (Normal, 2), (Normal, 1), (Normal, 2), (High, 3)];
     let added = add_all(&t, &jobs).await;
-    t.pass(3);
+    t.pass(3).await;
     assert_eq!(ids(&t.reserve(10).await), [added[4], added[3], added[1], added[2], added[0]]);
 }
 
@@ -119,7 +119,7 @@ pub(crate) async fn a_queue_named_twice_has_two_bounds(t: Fixture) {
 /// S9: leases are reclaimed in a queue of which nothing is requested.
 pub(crate) async fn a_bound_of_zero_reclaims_all_the_same(t: Fixture) {
     let run = t.run().await;
-    t.pass(16);
+    t.pass(16).await;
     let batch = t.reserve_by(&t.want_at_most(&[(QUEUE, 0)], 9)).await;
     assert_eq!((batch.jobs.len(), batch.reclaimed.len(), batch.more), (0, 1, true));
     assert_eq!(batch.reclaimed[0].lease, run.lease);
@@ -135,7 +135,7 @@ pub(crate) async fn only_the_named_queues_give_jobs(t: Fixture) {
 /// S6, S9, S10: who is released or reclaimed returns to its place; who failed goes behind.
 pub(crate) async fn a_released_job_returns_to_its_place_and_a_failed_one_goes_behind(t: Fixture) {
     let added = t.add_many(3).await;
-    t.pass(1);
+    t.pass(1).await;
     let runs = t.reserve(2).await.jobs;
     t.end(&runs[0], retry(secs(0))).await;
     t.end(&runs[1], Verdict::Release).await;

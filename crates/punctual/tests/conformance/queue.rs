@@ -87,7 +87,7 @@ pub(crate) async fn settings_replace_those_that_were_seen(t: Fixture) {
 /// S14: a pause is no setting: setting others neither begins nor ends it; a second pause replaces the first.
 pub(crate) async fn settings_leave_a_pause_alone(t: Fixture) {
     t.queue(pause("ana", "deploy")).await;
-    t.pass(5);
+    t.pass(5).await;
     t.queue(pause("ben", "incident")).await;
     let paused =
         Some(Pause { since_ms: START_MS + 5_000, by: "ben".to_owned(), reason: "incident".to_owned() });
@@ -104,7 +104,7 @@ pub(crate) async fn a_queue_is_pinned_and_spread_again(t: Fixture) {
     let mut added = vec![t.add_with(|job| job.id = invoice).await];
     added.push(t.add_with(|job| job.unique = Some(Unique::key("k"))).await);
     for placement in [Placement::Pinned, Placement::Spread, Placement::Pinned] {
-        t.pass(1);
+        t.pass(1).await;
         t.set(|queue| (queue.placement, queue.max_jobs) = (placement, Some(added.len() as u64 + 1))).await;
         added.push(t.add().await);
         assert_eq!(t.info().await.settings.placement, placement);
@@ -169,7 +169,7 @@ pub(crate) async fn a_purge_deletes_waiting_jobs_in_their_order(t: Fixture) {
 pub(crate) async fn a_purged_job_frees_its_key_and_is_remembered(t: Fixture) {
     let id = JobId::derived(QUEUE, None, "invoice-7");
     t.add_with(|job| (job.id, job.unique) = (id, Some(Unique::key("k")))).await;
-    t.pass(1);
+    t.pass(1).await;
     t.queue(QueueOp::Purge(10)).await;
     let again = t.job_with(|job| job.id = id);
     assert_eq!(t.enqueue(again.clone()).await, duplicate_of_gone(id));
@@ -207,7 +207,7 @@ pub(crate) async fn a_queue_tells_its_oldest_due_job(t: Fixture) {
     let first = t.add_with(|job| job.run_at = When::In(secs(3))).await;
     assert_eq!(t.info().await.oldest_due, None);
     t.pause().await;
-    t.pass(7);
+    t.pass(7).await;
     assert_eq!((t.info().await.oldest_due, t.info().await.counts.due), (Some(at(3_000)), 2));
     t.apply(first, Action::RunNow).await;
     assert_eq!(t.info().await.oldest_due, Some(at(7_000)));

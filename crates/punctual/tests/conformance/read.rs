@@ -92,7 +92,7 @@ pub(crate) async fn pages_are_bounded_and_complete(t: Fixture) {
 pub(crate) async fn a_page_says_what_there_is(t: Fixture) {
     t.add_many(3).await;
     t.take(1).await;
-    t.pass(2);
+    t.pass(2).await;
     let list = List { filter: Filter::all(), after: None, limit: 2 };
     let page = t.store.list(&list).await.unwrap();
     assert_eq!((page.now, page.total, page.jobs.len()), (at(2_000), 3, 2));
@@ -122,7 +122,7 @@ pub(crate) async fn a_listing_goes_on_from_pages_only(t: Fixture) {
 pub(crate) async fn a_listed_job_is_the_job_itself(t: Fixture) {
     let run = t.run().await;
     t.end(&run, retry(secs(1))).await;
-    t.pass(1);
+    t.pass(1).await;
     let run = t.reserve_one().await;
     let list = List { filter: Filter::all(), after: None, limit: 1 };
     assert_eq!(t.store.list(&list).await.unwrap().jobs, std::slice::from_ref(&run.job));
@@ -183,10 +183,10 @@ pub(crate) async fn counters_follow_a_job(t: Fixture) {
     assert_eq!(t.counts().await, stand(0, 0, 0, 1));
     t.end(&run, retry(secs(10))).await;
     assert_eq!(t.counts().await, stand(1, 1, 0, 0));
-    t.pass(10);
+    t.pass(10).await;
     assert_eq!(t.counts().await, stand(1, 1, 1, 0));
     t.reserve_one().await;
-    t.pass(15);
+    t.pass(15).await;
     t.reserve(0).await;
     assert_eq!(t.counts().await, stand(1, 1, 1, 0));
     t.take(1).await;
@@ -211,7 +211,7 @@ pub(crate) async fn due_jobs_of_a_paused_queue_are_counted(t: Fixture) {
 /// S17: a waiting job past its expiry waits in every read, until somebody ends it.
 pub(crate) async fn an_expired_job_waits_until_it_is_ended(t: Fixture) {
     let id = t.add_with(|job| job.expires_at = Some(When::In(secs(1)))).await;
-    t.pass(2);
+    t.pass(2).await;
     assert_eq!((t.state(id).await, t.list("state:waiting", 10).await), (State::Waiting, vec![id]));
     assert_eq!((t.counts().await.waiting, t.counts().await.due), (1, 1));
     let upcoming = Upcoming { queue: None, bucket: secs(1), buckets: 1 };
@@ -227,7 +227,7 @@ pub(crate) fn fields_of(histogram: Histogram) -> (Timestamp, u64, Vec<u64>, bool
 
 /// S13: waiting jobs by due time: an instant on a border belongs to the later bucket, what is behind the last to none.
 pub(crate) async fn a_histogram_counts_waiting_jobs_by_due_time(t: Fixture) {
-    t.pass(1);
+    t.pass(1).await;
     t.run().await;
     for ms in [0, 1, 9_999, 10_000, 29_999, 30_000, 99_000] {
         t.add_with(|job| job.run_at = When::At(at(1_000 + ms))).await;

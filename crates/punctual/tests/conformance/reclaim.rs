@@ -3,17 +3,20 @@
 use punctual::{
     NewJob, Priority, State, When,
     job::Failure,
-    store::{Heartbeat, LeaseStatus, QueueOp, Reclaimed, Reserve, Settled, Verdict},
+    store::{
+        Acted, Action, Guard, Heartbeat, LeaseStatus, QueueOp, Reclaimed, Reserve, Settled, Target, Verdict,
+    },
 };
 
-use crate::fixture::{CANCEL, Fixture, QUEUE, START_MS, WORKER, at, ids, millis, retry, secs, snooze};
+use crate::fixture::{CANCEL, Fixture, QUEUE, START_MS, WATCH, WORKER, at, ids, millis, retry, secs, snooze};
 
 /// S9: a lease ends when somebody takes it back, not by itself; the next reserve does, at its time and not before.
 pub(crate) async fn a_lease_is_reclaimed_at_its_time(t: Fixture) {
     let run = t.run().await;
-    t.clock.set(at(14_999));
+    t.pass(14).await;
+    t.clock.advance(millis(999));
     assert_eq!(t.reserve(0).await.reclaimed, []);
-    t.clock.set(at(15_000));
+    t.clock.advance(millis(1));
     assert_eq!(t.state(run.job.id).await, State::Running);
     let reclaimed = Reclaimed { lease: run.lease, queue: QUEUE.to_owned(), state: State::Waiting };
     assert_eq!(t.reserve(0).await.reclaimed, [reclaimed]);
@@ -22,7 +25,7 @@ pub(crate) async fn a_lease_is_reclaimed_at_its_time(t: Fixture) {
 /// S9: attempt and expired leases grow by one, `run_at` stays, and the job may start again in the same call.
 pub(crate) async fn a_job_reclaimed_keeps_its_time_and_counts_an_expired_lease(t: Fixture) {
     let run = t.run().await;
-    t.pass(15);
+    t.pass(15).await;
     t.reserve(0).await;
     let job = t.get(run.job.id).await;
     assert_eq!((job.state, job.run_at), (State::Waiting, at(0)));
@@ -41,7 +44,7 @@ pub(crate) async fn a_job_reclaimed_keeps_its_time_and_counts_an_expired_lease(t
 /// S7, S9: what is reclaimed is reserved in the same call, under a new lease.
 pub(crate) async fn a_job_reclaimed_may_start_again_in_the_same_call(t: Fixture) {
     let old = t.run().await;
-    t.pass(15);
+    t.pass(15).await;
     let batch = t.reserve(1).await;
     assert_eq!((ids(&batch), batch.reclaimed.len()), (vec![old.job.id], 1));
     assert!(old.lease.fence < batch.jobs[0].lease.fence);
@@ -63,7 +66,7 @@ pub(crate) async fn the_second_crash_in_a_row_parts_jobs_with_one_attempt_left(t
     t.enqueue_all(&jobs).await;
     for _ in 0..2 {
         assert_eq!(t.reserve(4).await.jobs.len(), 4);
-        t.pass(15);
+        t.pass(15).await;
     }
     assert_eq!(t.reserve(4).await.jobs, []);
     // now + 15,000 ms × (1 + low 16 bits / 65,536), cut to whole milliseconds
@@ -83,7 +86,7 @@ pub(crate) async fn the_third_crash_in_a_row_parts_a_job_from_its_bystanders(t: 
             batch.jobs.iter().map(|reserved| reserved.job.expired_leases).collect::<Vec<_>>(),
             [expired_leases; 4]
         );
-        t.pass(15);
+        t.pass(15).await;
     }
     assert_eq!(t.reserve(4).await.jobs, []);
     // now + 30,000 ms × (1 + low 16 bits / 65,536), cut to whole milliseconds
@@ -100,9 +103,9 @@ pub(crate) async fn the_pause_after_a_crash_follows_the_lease_in_force(t: Fixtur
     let id = job.id;
     t.enqueue_all(&[job]).await;
     t.reserve_one().await;
-    t.pass(18);
+    t.pass(18).await;
     t.reserve_one().await;
-    t.pass(18);
+    t.pass(18).await;
     t.reserve(0).await;
     // 36,000 + 18,000 × 1.25
     assert_eq!(t.get(id).await.run_at, at(58_500));
@@ -115,7 +118,7 @@ pub(crate) async fn a_job_on_its_last_chance_is_reserved_alone(t: Fixture) {
     t.enqueue_all(&[first.clone(), second.clone()]).await;
     for _ in 0..2 {
         assert_eq!(ids(&t.reserve(4).await), [first.id, second.id]);
-        t.pass(15);
+        t.pass(15).await;
     }
     let fresh = t.add().await;
     for (id, more) in [(first.id, true), (second.id, true), (fresh, false)] {
@@ -129,7 +132,7 @@ pub(crate) async fn a_job_on_its_last_chance_waits_behind_others(t: Fixture) {
     let last = t.add().await;
     for _ in 0..2 {
         t.reserve_one().await;
-        t.pass(15);
+        t.pass(15).await;
     }
     t.reserve(0).await;
     let before = NewJob { id: t.id(1), ..t.job_with(|job| job.options.priority = Some(Priority::High)) };
@@ -147,13 +150,13 @@ pub(crate) async fn with_company_jobs_on_their_last_chance_come_like_others_and_
     t.enqueue_all(&jobs).await;
     for _ in 0..2 {
         assert_eq!(t.reserve(4).await.jobs.len(), 2);
-        t.pass(15);
+        t.pass(15).await;
     }
     t.reserve(0).await;
     let fresh = t.add().await;
     let batch = t.reserve_by(&Reserve { company: true, ..t.want(4) }).await;
     assert_eq!(ids(&batch), [jobs[0].id, jobs[1].id, fresh]);
-    t.pass(15);
+    t.pass(15).await;
     let batch = t.reserve(0).await;
     assert_eq!(batch.reclaimed.iter().map(|taken| taken.state).collect::<Vec<_>>(), [State::Waiting; 3]);
     for (id, counted) in [(jobs[0].id, (3, 4)), (fresh, (1, 2))] {
@@ -171,9 +174,9 @@ pub(crate) async fn a_run_that_is_told_to_have_company_is_not_ended_by_its_crash
     for beat in beats {
         assert_eq!(t.store.extend(&[beat]).await.expect("it is held"), [LeaseStatus::Held]);
     }
-    t.pass(15);
+    t.pass(15).await;
     assert_eq!(t.reserve(0).await.reclaimed[0].state, State::Waiting);
-    t.pass(60);
+    t.pass(60).await;
     assert_eq!(crash(&t).await, State::Dead);
     let job = t.get(id).await;
     assert_eq!((job.expired_leases, job.attempt, job.reason.as_deref()), (4, 4, Some("crashes")));
@@ -182,7 +185,7 @@ pub(crate) async fn a_run_that_is_told_to_have_company_is_not_ended_by_its_crash
 /// Reserves the one due job and lets its lease pass; answers where the job goes.
 async fn crash(t: &Fixture) -> State {
     t.reserve_one().await;
-    t.pass(15);
+    t.pass(15).await;
     t.reserve(0).await.reclaimed[0].state
 }
 
@@ -201,7 +204,7 @@ pub(crate) async fn the_third_crash_in_a_row_is_dead(t: Fixture) {
 pub(crate) async fn the_poison_limit_is_checked_before_the_attempts(t: Fixture) {
     let id = t.add_with(|job| job.options.max_attempts = Some(3)).await;
     assert_eq!((crash(&t).await, crash(&t).await), (State::Waiting, State::Waiting));
-    t.pass(15);
+    t.pass(15).await;
     assert_eq!(crash(&t).await, State::Dead);
     assert_eq!(t.get(id).await.reason.as_deref(), Some("crashes"));
 }
@@ -211,7 +214,7 @@ pub(crate) async fn a_crash_of_the_last_attempt_is_dead(t: Fixture) {
     let run = t.run_with(|job| job.options.max_attempts = Some(2)).await;
     t.end(&run, retry(secs(0))).await;
     t.reserve_one().await;
-    t.pass(15);
+    t.pass(15).await;
     t.reserve(0).await;
     let job = t.get(run.job.id).await;
     assert_eq!((job.state, job.reason.as_deref()), (State::Dead, Some("attempts")));
@@ -221,7 +224,7 @@ pub(crate) async fn a_crash_of_the_last_attempt_is_dead(t: Fixture) {
 /// S9: `max_attempts = 1` means: never again after a crash.
 pub(crate) async fn one_attempt_means_never_again_after_a_crash(t: Fixture) {
     let run = t.run_with(|job| job.options.max_attempts = Some(1)).await;
-    t.pass(15);
+    t.pass(15).await;
     assert_eq!(t.reserve(1).await.jobs, []);
     let job = t.get(run.job.id).await;
     assert_eq!((job.state, job.reason.as_deref(), job.attempt), (State::Dead, Some("attempts"), 1));
@@ -231,7 +234,7 @@ pub(crate) async fn one_attempt_means_never_again_after_a_crash(t: Fixture) {
 pub(crate) async fn any_settle_ends_a_row_of_expired_leases(t: Fixture) {
     for verdict in [retry(secs(0)), snooze(millis(100)), Verdict::Release, Verdict::Ack] {
         let run = t.run().await;
-        t.pass(15);
+        t.pass(15).await;
         let again = t.reserve_one().await;
         assert_eq!((again.job.expired_leases, again.job.attempt), (1, 2));
         assert_eq!(t.end(&again, verdict).await.expired_leases, 0);
@@ -247,7 +250,7 @@ pub(crate) async fn a_row_of_snoozes_outlives_a_crash(t: Fixture) {
     t.end(&run, Verdict::Snooze { after: millis(100), reason }).await;
     t.clock.advance(millis(100));
     t.reserve_one().await;
-    t.pass(15);
+    t.pass(15).await;
     t.reserve(0).await;
     let job = t.get(run.job.id).await;
     assert_eq!((job.snoozes, job.expired_leases, job.reason), (1, 1, None));
@@ -257,7 +260,7 @@ pub(crate) async fn a_row_of_snoozes_outlives_a_crash(t: Fixture) {
 pub(crate) async fn one_call_reclaims_32_leases(t: Fixture) {
     t.add_many(40).await;
     assert_eq!(t.reserve(40).await.jobs.len(), 40);
-    t.pass(15);
+    t.pass(15).await;
     let batch = t.reserve(0).await;
     assert_eq!((batch.reclaimed.len(), batch.more), (32, true));
     assert_eq!((t.counts().await.running, t.counts().await.waiting), (8, 32));
@@ -271,7 +274,7 @@ pub(crate) async fn leases_left_past_their_time_are_more(t: Fixture) {
         t.add_with(|job| job.options.max_attempts = Some(1)).await;
     }
     assert_eq!(t.reserve(33).await.jobs.len(), 33);
-    t.pass(15);
+    t.pass(15).await;
     let batch = t.reserve(5).await;
     assert_eq!((batch.jobs.len(), batch.more, batch.next_due), (0, true, Some(secs(0))));
     let batch = t.reserve(5).await;
@@ -284,7 +287,7 @@ pub(crate) async fn leases_are_reclaimed_oldest_first(t: Fixture) {
     for lease in [9, 3, 6, 3] {
         runs.push(t.run_with(|job| job.options.lease = Some(secs(lease))).await.lease);
     }
-    t.pass(9);
+    t.pass(9).await;
     let reclaimed: Vec<_> = t.reserve(0).await.reclaimed.iter().map(|back| back.lease).collect();
     assert_eq!(reclaimed, [runs[1], runs[3], runs[2], runs[0]]);
 }
@@ -294,7 +297,7 @@ pub(crate) async fn leases_are_reclaimed_in_the_named_queues_only(t: Fixture) {
     let mail = t.run_with(|job| job.options.lease = Some(secs(6))).await;
     let bulk = t.add_with(|job| (job.queue, job.options.lease) = ("bulk".to_owned(), Some(secs(3)))).await;
     t.reserve_by(&t.want_from(&[("bulk", 1)], 1)).await;
-    t.pass(6);
+    t.pass(6).await;
     assert_eq!(t.reserve_by(&t.want_from(&[("other", 1)], 1)).await.reclaimed, []);
     let both = Reserve { n: 0, ..t.want_from(&[(QUEUE, 1), ("bulk", 1)], 1) };
     let reclaimed: Vec<_> = t.reserve_by(&both).await.reclaimed.iter().map(|back| back.lease.job).collect();
@@ -305,20 +308,19 @@ pub(crate) async fn leases_are_reclaimed_in_the_named_queues_only(t: Fixture) {
 pub(crate) async fn leases_of_a_paused_queue_are_reclaimed(t: Fixture) {
     let run = t.run().await;
     t.pause().await;
-    assert_eq!(t.reserve(1).await.next_due, Some(secs(15)));
-    t.pass(15);
+    assert_eq!(t.reserve(1).await.next_due, Some(WATCH));
+    t.pass(15).await;
     let batch = t.reserve(1).await;
     assert_eq!((batch.jobs.len(), batch.reclaimed.len()), (0, 1));
     assert_eq!((batch.more, batch.next_due), (false, None));
     assert_eq!(t.state(run.job.id).await, State::Waiting);
 }
 
-/// S9: reads, heartbeats of others, settles and sweeps take nothing back.
-pub(crate) async fn only_reserve_and_take_reclaim(t: Fixture) {
+/// S9: reads, heartbeats of others and settles reclaim nothing.
+pub(crate) async fn extends_settles_and_reads_reclaim_nothing(t: Fixture) {
     let (run, other) = (t.run().await, t.run().await);
-    t.pass(16);
+    t.pass(16).await;
     t.extend(other.lease).await;
-    t.sweep(1_000).await;
     t.list("", 10).await;
     t.end(&other, Verdict::Ack).await;
     assert_eq!(t.state(run.job.id).await, State::Running);
@@ -326,10 +328,96 @@ pub(crate) async fn only_reserve_and_take_reclaim(t: Fixture) {
     assert_eq!(t.state(run.job.id).await, State::Waiting);
 }
 
+/// S9: a sweep reclaims leases of queues that nobody serves, 32 of a queue at most, within its limit.
+pub(crate) async fn a_sweep_reclaims_in_all_queues(t: Fixture) {
+    t.add_many(40).await;
+    assert_eq!(t.reserve(40).await.jobs.len(), 40);
+    t.pass(25).await;
+    let swept = t.sweep(10).await;
+    assert_eq!((swept.reclaimed, swept.more), (10, true));
+    let swept = t.sweep(1_000).await;
+    assert_eq!((swept.reclaimed, swept.next_reclaim_ms), (30, None));
+    assert_eq!((t.counts().await.running, t.counts().await.waiting), (0, 40));
+    t.add_many(33).await;
+    assert_eq!(t.reserve(73).await.jobs.len(), 73);
+    t.pass(25).await;
+    let swept = t.sweep(1_000).await;
+    assert_eq!((swept.reclaimed, swept.next_reclaim_ms), (32, Some(0)));
+}
+
+/// S9: a sweep leaves a lease that is over to the workers of its queue for 10 s, and reports when to sweep again.
+pub(crate) async fn a_sweep_reports_when_to_reclaim(t: Fixture) {
+    let run = t.run().await;
+    t.pass(24).await;
+    let swept = t.sweep(1_000).await;
+    assert_eq!((swept.reclaimed, swept.next_reclaim_ms), (0, Some(1_000)));
+    t.pass(1).await;
+    let swept = t.sweep(1_000).await;
+    assert_eq!((swept.reclaimed, swept.next_reclaim_ms), (1, None));
+    assert_eq!(t.state(run.job.id).await, State::Waiting);
+    t.queue(QueueOp::Purge(1)).await;
+    let run = t.run().await;
+    t.silence(40);
+    assert_eq!(t.sweep(1_000).await.next_reclaim_ms, Some(6_000), "a silence holds it back, and needs marks");
+    t.pass(16).await;
+    assert_eq!(t.sweep(1_000).await.reclaimed, 1);
+    assert_eq!(t.state(run.job.id).await, State::Waiting);
+}
+
+/// S9: an operator's action on a job whose lease is over meets it as if it had been reclaimed before.
+pub(crate) async fn an_action_reclaims_the_lease_of_its_job_first(t: Fixture) {
+    for (action, state) in [
+        (CANCEL, Some(State::Cancelled)),
+        (Action::Delete, None),
+        (Action::RunNow, Some(State::Waiting)),
+        (Action::Reschedule(secs(5).into()), Some(State::Waiting)),
+    ] {
+        let (run, other) = (t.run().await, t.run().await);
+        let acted = t.act(run.job.id, action.clone()).await;
+        assert!(
+            matches!(acted, Acted::Requested(_) | Acted::WrongState(_, State::Running)),
+            "{action:?}: {acted:?}"
+        );
+        if matches!(acted, Acted::Requested(_)) {
+            t.end(&run, Verdict::Ack).await;
+            t.end(&other, Verdict::Ack).await;
+            continue;
+        }
+        t.pass(15).await;
+        let guarded = Target {
+            guard: Some(Guard { queue: QUEUE.to_owned(), state: State::Running, version: None }),
+            ..run.job.id.into()
+        };
+        assert!(
+            matches!(t.act(guarded, action.clone()).await, Acted::Done(id, _) if id == run.job.id),
+            "{action:?}"
+        );
+        assert_eq!(t.store.get(run.job.id).await.unwrap().map(|job| job.state), state);
+        assert_eq!(t.state(other.job.id).await, State::Running, "only the job of the action");
+        t.queue(QueueOp::Purge(10)).await;
+        t.reserve(0).await;
+        t.queue(QueueOp::Purge(10)).await;
+    }
+    let run = t.run().await;
+    t.pass(15).await;
+    assert_eq!(t.act(run.job.id, CANCEL).await, Acted::Done(run.job.id, State::Cancelled));
+    assert_eq!(t.settle_one(run.lease, Verdict::Ack).await, Settled::LeaseLost);
+}
+
+/// S9, S12: a second cancel ends a job whose lease is over, whether or not its queue keeps it.
+pub(crate) async fn a_cancel_that_was_requested_is_done_when_the_lease_is_over(t: Fixture) {
+    let run = t.run().await;
+    assert_eq!(t.act(run.job.id, CANCEL).await, Acted::Requested(run.job.id));
+    t.silence(60);
+    assert_eq!(t.act(run.job.id, CANCEL).await, Acted::Requested(run.job.id), "its worker may live");
+    t.silence(6);
+    assert_eq!(t.act(run.job.id, CANCEL).await, Acted::Done(run.job.id, State::Cancelled));
+}
+
 /// S9: taking back meets an expired job as any other; it is then ended instead of started.
 pub(crate) async fn a_job_reclaimed_past_its_expiry_does_not_start_again(t: Fixture) {
     let run = t.run_with(|job| job.expires_at = Some(When::In(secs(10)))).await;
-    t.pass(15);
+    t.pass(15).await;
     let batch = t.reserve(1).await;
     assert_eq!((batch.jobs.len(), batch.reclaimed[0].state), (0, State::Waiting));
     assert_eq!(t.get(run.job.id).await.reason.as_deref(), Some("expired"));
@@ -339,7 +427,7 @@ pub(crate) async fn a_job_reclaimed_past_its_expiry_does_not_start_again(t: Fixt
 pub(crate) async fn a_job_to_be_cancelled_is_cancelled_when_reclaimed(t: Fixture) {
     let run = t.run_with(|job| job.options.max_attempts = Some(1)).await;
     t.apply(run.job.id, CANCEL).await;
-    t.pass(15);
+    t.pass(15).await;
     assert_eq!(t.reserve(1).await.reclaimed[0].state, State::Cancelled);
     let job = t.get(run.job.id).await;
     assert_eq!((job.state, job.reason.as_deref()), (State::Cancelled, Some("cancelled")));

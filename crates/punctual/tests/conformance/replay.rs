@@ -38,7 +38,7 @@ pub(crate) async fn a_repeated_enqueue_has_its_effect_once(t: Fixture) {
     let jobs = [t.job(), t.job_with(|job| job.run_at = When::In(secs(60)))];
     let inserted = |id, run_at| Enqueued::Inserted { id, run_at };
     assert_eq!(enqueue(&t, 1, &jobs).await, [inserted(jobs[0].id, at(0)), inserted(jobs[1].id, at(60_000))]);
-    t.pass(1);
+    t.pass(1).await;
     let met = jobs.each_ref().map(|job| duplicate(job.id, State::Waiting, 1));
     assert_eq!(enqueue(&t, 1, &jobs).await, met);
     assert_eq!((t.counts().await.waiting, t.get(jobs[1].id).await.run_at), (2, at(60_000)));
@@ -134,7 +134,7 @@ pub(crate) async fn a_refused_call_does_not_advance_the_number(t: Fixture) {
 pub(crate) async fn a_repetition_is_not_checked_again(t: Fixture) {
     let jobs = [t.job_with(|job| job.expires_at = Some(When::At(at(1_000))))];
     enqueue(&t, 1, &jobs).await;
-    t.pass(2);
+    t.pass(2).await;
     assert_eq!(enqueue(&t, 1, &jobs).await, [duplicate(jobs[0].id, State::Waiting, 1)]);
     let many: Vec<NewJob> = (0..1_001).map(|_| t.job()).collect();
     let refused = t.store.enqueue(CallId { instance: OTHER, number: 1 }, &many).await.unwrap_err();
@@ -159,7 +159,7 @@ pub(crate) async fn instances_and_verbs_are_numbered_apart(t: Fixture) {
 pub(crate) async fn a_repeated_reserve_answers_the_same_jobs(t: Fixture) {
     t.add_many(5).await;
     let first = t.reserve_by(&want(&t, 1)).await;
-    t.pass(1);
+    t.pass(1).await;
     let again = t.reserve_by(&want(&t, 1)).await;
     assert_eq!((again.jobs, again.now, again.more), (extended(first.jobs, 1), at(1_000), true));
     assert_eq!((t.counts().await.running, t.counts().await.waiting), (2, 3));
@@ -170,7 +170,7 @@ pub(crate) async fn a_repeated_reserve_answers_current_leases_as_they_are(t: Fix
     t.add_many(2).await;
     let first = t.reserve_by(&want(&t, 1)).await;
     t.end(&first.jobs[0], Verdict::Release).await;
-    t.pass(5);
+    t.pass(5).await;
     t.extend(first.jobs[1].lease).await;
     t.apply(first.jobs[1].job.id, CANCEL).await;
     let again = t.reserve_by(&want(&t, 1)).await;
@@ -192,7 +192,7 @@ pub(crate) async fn a_repeated_reserve_takes_nothing_back(t: Fixture) {
     t.add_many(2).await;
     t.add_with(|job| (job.run_at, job.expires_at) = (When::In(secs(5)), Some(When::In(secs(6))))).await;
     let first = t.reserve_by(&want(&t, 1)).await;
-    t.pass(16);
+    t.pass(16).await;
     let again = t.reserve_by(&want(&t, 1)).await;
     assert_eq!((again.jobs.len(), again.reclaimed.len()), (2, 0));
     assert_eq!((again.more, again.next_due), (true, Some(secs(0))));
@@ -207,13 +207,13 @@ pub(crate) async fn a_repeated_reserve_extends_its_leases(t: Fixture) {
     let queues = t.want_from(&[(QUEUE, 2)], 2).queues;
     let first = t.reserve_by(&Reserve { queues, lease: Some(secs(3)), ..want(&t, 1) }).await;
     t.end(&first.jobs[0], Verdict::Release).await;
-    t.pass(14);
+    t.pass(14).await;
     let again = t.reserve_by(&want(&t, 1)).await;
     assert_eq!(
         (again.jobs.len(), again.jobs[0].lease, again.jobs[0].until),
         (1, first.jobs[1].lease, at(17_000))
     );
-    t.pass(2);
+    t.pass(2).await;
     assert_eq!(t.reserve(0).await.reclaimed, []);
     assert_eq!(t.settle_one(again.jobs[0].lease, Verdict::Ack).await, Settled::Settled(State::Done, None));
     // What ended meanwhile has no lease to extend.
@@ -224,9 +224,9 @@ pub(crate) async fn a_repeated_reserve_extends_its_leases(t: Fixture) {
 pub(crate) async fn a_repeated_reserve_leaves_no_time(t: Fixture) {
     t.add().await;
     t.reserve_by(&want(&t, 1)).await;
-    t.pass(15);
+    t.pass(15).await;
     t.reserve_by(&want(&t, 1)).await;
-    t.pass(6);
+    t.pass(6).await;
     assert_eq!(t.reserve(0).await.reclaimed, [], "21 s after the last turn");
 }
 
@@ -273,7 +273,7 @@ pub(crate) async fn a_settle_with_a_reserve_is_repeated_as_a_whole(t: Fixture) {
 /// S3: an instance that was idle for an hour is forgotten by a sweep; its numbers start anew.
 pub(crate) async fn an_idle_instance_is_forgotten(t: Fixture) {
     enqueue(&t, 5, &[t.job()]).await;
-    t.pass(3_600);
+    t.pass(3_600).await;
     assert!(!enqueue(&t, 5, &[t.job()]).await[0].is_new());
     t.sweep(100).await;
     assert!(enqueue(&t, 1, &[t.job()]).await[0].is_new());
@@ -282,14 +282,14 @@ pub(crate) async fn an_idle_instance_is_forgotten(t: Fixture) {
 /// S3: the hour counts from the last call of an instance.
 pub(crate) async fn an_instance_that_calls_again_is_remembered(t: Fixture) {
     enqueue(&t, 5, &[t.job()]).await;
-    t.pass(1_800);
+    t.pass(1_800).await;
     let last = t.job();
     assert!(enqueue(&t, 6, std::slice::from_ref(&last)).await[0].is_new());
-    t.pass(1_800);
+    t.pass(1_800).await;
     t.sweep(100).await;
     assert!(!enqueue(&t, 6, &[last]).await[0].is_new());
     assert!(!enqueue(&t, 1, &[t.job()]).await[0].is_new());
-    t.pass(1_800);
+    t.pass(1_800).await;
     t.sweep(100).await;
     assert!(enqueue(&t, 1, &[t.job()]).await[0].is_new());
 }

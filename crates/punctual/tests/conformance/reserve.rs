@@ -6,7 +6,7 @@ use punctual::{
     store::{Enqueued, Reserve, Reserved, Settled, Verdict},
 };
 
-use crate::fixture::{Fixture, QUEUE, WORKER, at, bytes, ids, millis, secs};
+use crate::fixture::{Fixture, QUEUE, WATCH, WORKER, at, bytes, ids, millis, secs};
 
 /// S5: not a millisecond early, by the store's clock.
 pub(crate) async fn a_job_starts_at_its_time_and_never_before(t: Fixture) {
@@ -39,7 +39,7 @@ pub(crate) async fn a_job_has_one_current_lease(t: Fixture) {
 /// S7: a reserved job tells under which lease it runs.
 pub(crate) async fn a_reserved_job_tells_of_its_lease(t: Fixture) {
     let id = t.add().await;
-    t.pass(2);
+    t.pass(2).await;
     let Reserved { lease, until, lasts, job } = t.reserve_one().await;
     assert_eq!((lease.job, until, lasts), (id, at(17_000), secs(15)));
     assert_eq!((job.state, job.attempt, job.started_at), (State::Running, 1, Some(at(2_000))));
@@ -66,7 +66,7 @@ pub(crate) async fn fences_rise_with_every_reservation(t: Fixture) {
 pub(crate) async fn a_fence_is_above_the_clock(t: Fixture) {
     let first = t.run().await.lease.fence;
     assert!(1_800_000_000_000_000 < first);
-    t.pass(1);
+    t.pass(1).await;
     assert!(1_800_000_001_000_000 < t.run().await.lease.fence);
 }
 
@@ -106,22 +106,22 @@ pub(crate) async fn a_reserve_of_none_tells_what_is_next(t: Fixture) {
     t.add_with(|job| job.run_at = When::In(secs(9))).await;
     let batch = t.reserve(0).await;
     assert_eq!((batch.now, batch.more, batch.next_due), (at(0), false, Some(secs(9))));
-    t.pass(9);
+    t.pass(9).await;
     let batch = t.reserve(0).await;
     assert_eq!((batch.jobs.len(), batch.more, batch.next_due), (0, true, Some(secs(0))));
 }
 
-/// S5: the next time is the earliest `run_at` or end of a lease in these queues; `None`: there is neither.
+/// S5, S9: the next time is the earliest `run_at`, or when a lease in these queues needs a call; `None`: there is neither.
 pub(crate) async fn the_next_time_is_the_earliest_due_job_or_lease(t: Fixture) {
     let empty = t.reserve(1).await;
     assert_eq!((empty.more, empty.next_due), (false, None));
     t.run().await;
-    assert_eq!(t.reserve(1).await.next_due, Some(secs(15)));
+    assert_eq!(t.reserve(1).await.next_due, Some(WATCH));
     t.add_with(|job| job.run_at = When::In(secs(20))).await;
-    assert_eq!(t.reserve(1).await.next_due, Some(secs(15)));
+    assert_eq!(t.reserve(1).await.next_due, Some(WATCH));
     t.add_with(|job| job.run_at = When::In(secs(5))).await;
     t.add_with(|job| (job.queue, job.run_at) = ("bulk".to_owned(), When::In(secs(1)))).await;
-    t.pass(2);
+    t.pass(2).await;
     assert_eq!(t.reserve(1).await.next_due, Some(secs(3)));
 }
 
@@ -179,7 +179,7 @@ pub(crate) async fn a_reserve_looks_at_n_and_256_candidates(t: Fixture) {
         (0..400).map(|_| t.job_with(|job| job.expires_at = Some(When::In(secs(1))))).collect();
     assert!(t.enqueue_all(&expiring).await.iter().all(Enqueued::is_new));
     let good = t.add().await;
-    t.pass(1);
+    t.pass(1).await;
     let batch = t.reserve(1).await;
     assert_eq!((batch.jobs.len(), batch.more), (0, true));
     assert_eq!((t.counts().await.cancelled, t.counts().await.waiting), (357, 44));
@@ -205,7 +205,7 @@ pub(crate) async fn an_expired_job_is_never_started(t: Fixture) {
 /// S17: a job that runs past its `expires_at` goes on; it only never starts again (the sweep of that settle ends it).
 pub(crate) async fn a_running_job_is_not_ended_by_its_expiry(t: Fixture) {
     let run = t.run_with(|job| job.expires_at = Some(When::In(secs(1)))).await;
-    t.pass(2);
+    t.pass(2).await;
     t.sweep(100).await;
     assert_eq!(t.settle_one(run.lease, Verdict::Release).await, Settled::Settled(State::Waiting, None));
     assert_eq!(t.get(run.job.id).await.reason.as_deref(), Some("expired"));

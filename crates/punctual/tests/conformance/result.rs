@@ -166,7 +166,7 @@ pub(crate) async fn results_are_bounded(t: Fixture) {
 /// S1: what a run tells is kept with its job and replaces what was told before; it extends the lease.
 pub(crate) async fn notes_are_kept_and_replaced(t: Fixture) {
     let run = t.run().await;
-    t.pass(10);
+    t.pass(10).await;
     assert_eq!(t.tell(&run, &notes(3, "one")).await, LeaseStatus::Held);
     let job = t.get(run.job.id).await;
     assert_eq!((&job.notes, job.running.unwrap().until), (&notes(3, "one"), at(25_000)));
@@ -186,7 +186,7 @@ pub(crate) async fn notes_are_kept_and_replaced(t: Fixture) {
 /// S8: what a lease tells that is not current is not kept.
 pub(crate) async fn notes_of_a_stale_lease_are_not_kept(t: Fixture) {
     let old = t.run().await;
-    t.pass(15);
+    t.pass(15).await;
     let new = t.reserve_one().await;
     t.tell(&new, &notes(1, "new")).await;
     assert_eq!(t.tell(&old, &notes(9, "old")).await, LeaseStatus::Lost);
@@ -205,7 +205,7 @@ pub(crate) async fn notes_stay_with_their_job(t: Fixture) {
     let run = t.reserve_one().await;
     assert_eq!(run.job.notes, notes(1, "first"));
     t.tell(&run, &notes(2, "second")).await;
-    t.pass(15);
+    t.pass(15).await;
     let run = t.reserve_one().await;
     assert_eq!((&run.job.notes, run.job.failures.len(), run.job.attempt), (&notes(2, "second"), 2, 3));
     let mut expected = t.get(run.job.id).await;
@@ -220,7 +220,7 @@ pub(crate) async fn notes_stay_with_their_job(t: Fixture) {
 /// S13: notes over their limits are refused, and then no lease is extended.
 pub(crate) async fn notes_are_bounded(t: Fixture) {
     let run = t.run().await;
-    t.pass(5);
+    t.pass(5).await;
     let long = Notes { log: vec![line(&"x".repeat(NOTES_BYTES_MAX + 1))], ..Notes::default() };
     let many = Notes { log: vec![line(""); LOG_LINES_MAX + 1], ..Notes::default() };
     let full = Notes { log: vec![line(&"x".repeat(NOTES_BYTES_MAX))], ..Notes::default() };
@@ -268,12 +268,12 @@ pub(crate) async fn who_waits_is_told_of_any_end(t: Fixture) {
     assert_eq!((taken.unwrap().state, jobs.len()), (State::Done, 1));
 
     let run = t.run_with(|job| job.options.max_attempts = Some(1)).await;
-    t.pass(15);
+    t.pass(15).await;
     let (dead, batch) = tokio::join!(t.finished(run.job.id), t.later(t.reserve(1)));
     assert_eq!((dead.unwrap().state, batch.reclaimed.len()), (State::Dead, 1));
 
     let id = t.add_with(|job| job.expires_at = Some(punctual::When::In(secs(1)))).await;
-    t.pass(1);
+    t.pass(1).await;
     let (expired, _) = tokio::join!(t.finished(id), t.later(t.sweep(10)));
     assert_eq!(expired.unwrap().reason.as_deref(), Some("expired"));
     assert_eq!(t.audit(false).await, []);

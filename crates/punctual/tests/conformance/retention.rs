@@ -75,7 +75,7 @@ pub(crate) async fn dead_jobs_are_kept_for_ninety_days(t: Fixture) {
 pub(crate) async fn a_change_of_retention_holds_for_ended_jobs(t: Fixture) {
     let run = t.run().await;
     t.end(&run, Verdict::Ack).await;
-    t.pass(10);
+    t.pass(10).await;
     t.set(|queue| queue.done.age_ms = 10_000).await;
     assert_eq!(t.find(run.job.id).await, None);
     t.set(|queue| queue.done.age_ms = 10_001).await;
@@ -94,7 +94,7 @@ async fn end_jobs(t: &Fixture, sizes: &[usize]) -> Vec<JobId> {
         let run = t.run_with(|job| job.payload = bytes(size)).await;
         t.end(&run, Verdict::Ack).await;
         ended.push(run.job.id);
-        t.pass(1);
+        t.pass(1).await;
     }
     ended
 }
@@ -157,11 +157,11 @@ pub(crate) async fn every_end_removes_where_nothing_is_kept(t: Fixture) {
     t.apply(id, CANCEL).await;
     assert_eq!(t.find(id).await, None);
     let expiring = t.add_with(|job| job.expires_at = Some(When::In(secs(1)))).await;
-    t.pass(1);
+    t.pass(1).await;
     t.reserve(1).await;
     assert_eq!(t.find(expiring).await, None);
     let run = t.run_with(|job| job.options.max_attempts = Some(1)).await;
-    t.pass(15);
+    t.pass(15).await;
     assert_eq!(t.reserve(0).await.reclaimed[0].state, State::Dead);
     assert_eq!((t.find(run.job.id).await, t.counts().await.total()), (None, 0));
 }
@@ -187,7 +187,7 @@ pub(crate) async fn the_oldest_expiry_comes_first(t: Fixture) {
     for seconds in [3, 1, 2, 1] {
         added.push(t.add_with(|job| job.expires_at = Some(When::In(secs(seconds)))).await);
     }
-    t.pass(3);
+    t.pass(3).await;
     assert_eq!(t.sweep(2).await, swept_in_part(2, 0, 0));
     assert_eq!(t.list("state:cancelled", 10).await, [added[3], added[1]]);
     t.sweep(1).await;
@@ -199,7 +199,7 @@ pub(crate) async fn the_oldest_expiry_comes_first(t: Fixture) {
 pub(crate) async fn jobs_of_a_paused_queue_expire(t: Fixture) {
     t.add_with(|job| job.expires_at = Some(When::In(secs(1)))).await;
     t.pause().await;
-    t.pass(1);
+    t.pass(1).await;
     assert_eq!(t.sweep(100).await.expired, 1);
 }
 
@@ -354,7 +354,7 @@ pub(crate) async fn a_hundred_items_and_its_own_length_ride_on_a_settle(t: Fixtu
 pub(crate) async fn a_derived_id_is_remembered_for_a_day(t: Fixture) {
     t.set(|queue| queue.done = Keep::NOTHING).await;
     t.enqueue_all(&[with_derived(&t)]).await;
-    t.pass(1);
+    t.pass(1).await;
     t.take(1).await;
     assert_eq!(t.enqueue(with_derived(&t)).await, duplicate_of_gone(derived()));
     t.clock.set(at(DAY_MS + 999));
@@ -466,13 +466,13 @@ pub(crate) async fn a_sweep_forgets_windows_past_their_time(t: Fixture) {
 /// S3, S17: a sweep forgets the last calls of an instance an hour after they came, enqueues and reserves apart.
 pub(crate) async fn a_sweep_forgets_calls_after_an_hour(t: Fixture) {
     t.add_with(|job| job.run_at = When::In(secs(86_400))).await;
-    t.pass(1);
+    t.pass(1).await;
     t.reserve(1).await;
     t.clock.set(at(3_599_999));
     assert_eq!(t.sweep(100).await, swept(0, 0, 0));
     t.clock.advance(millis(1));
     assert_eq!(t.sweep(100).await, swept(0, 0, 1));
-    t.pass(1);
+    t.pass(1).await;
     assert_eq!(t.sweep(100).await, swept(0, 0, 1));
 }
 
@@ -484,7 +484,7 @@ pub(crate) async fn a_sweep_of_few_forgets_calls_in_order(t: Fixture) {
         t.reserve_by(&want(instance, 7)).await;
     }
     for &instance in instances.iter().rev() {
-        t.pass(1);
+        t.pass(1).await;
         t.reserve_by(&want(instance, 8)).await;
     }
     t.clock.set(at(3_600_000 + 3_000));
@@ -495,8 +495,8 @@ pub(crate) async fn a_sweep_of_few_forgets_calls_in_order(t: Fixture) {
     // Of those that are left a call of an earlier number is a repetition, and leaves nothing; of the others it is a new one.
     t.reserve_by(&want(101, 1)).await;
     t.reserve_by(&want(106, 1)).await;
-    t.pass(3_599);
+    t.pass(3_599).await;
     assert_eq!(t.sweep(100).await, swept(0, 0, 3));
-    t.pass(1);
+    t.pass(1).await;
     assert_eq!(t.sweep(100).await, swept(0, 0, 1));
 }

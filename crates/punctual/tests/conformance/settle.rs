@@ -13,7 +13,7 @@ use crate::fixture::{Fixture, START_MS, WORKER, at, dead, ids, millis, retry, se
 /// S11: an acked job is done; its last run and end are kept.
 pub(crate) async fn an_ack_ends_the_job_done(t: Fixture) {
     let run = t.run().await;
-    t.pass(3);
+    t.pass(3).await;
     let job = t.end(&run, Verdict::Ack).await;
     assert_eq!((job.state, job.attempt, job.reason), (State::Done, 1, None));
     assert_eq!((job.finished_at, job.started_at, job.running), (Some(at(3_000)), None, None));
@@ -22,7 +22,7 @@ pub(crate) async fn an_ack_ends_the_job_done(t: Fixture) {
 /// S9: passing its time alone ends no lease: who is late still settles.
 pub(crate) async fn a_late_settle_counts_as_long_as_nothing_was_reclaimed(t: Fixture) {
     let run = t.run().await;
-    t.pass(3_600);
+    t.pass(3_600).await;
     assert_eq!(t.settle_one(run.lease, Verdict::Ack).await, Settled::Settled(State::Done, None));
 }
 
@@ -31,7 +31,7 @@ pub(crate) async fn a_late_settle_counts_as_long_as_nothing_was_reclaimed(t: Fix
 /// S8: a worker that stalled past its lease does not settle the run that replaced it.
 pub(crate) async fn a_stale_lease_changes_nothing(t: Fixture) {
     let old = t.run().await;
-    t.pass(15);
+    t.pass(15).await;
     let new = t.reserve_one().await;
     for verdict in [Verdict::Ack, retry(secs(1)), snooze(secs(1)), Verdict::Release, dead()] {
         assert_eq!(t.settle_one(old.lease, verdict).await, Settled::LeaseLost);
@@ -56,7 +56,7 @@ pub(crate) async fn only_the_very_lease_settles(t: Fixture) {
 pub(crate) async fn a_repeated_settle_answers_lease_lost(t: Fixture) {
     let run = t.run().await;
     let after = t.end(&run, retry(secs(5))).await;
-    t.pass(1);
+    t.pass(1).await;
     assert_eq!(t.settle_one(run.lease, retry(secs(5))).await, Settled::LeaseLost);
     assert_eq!(t.get(run.job.id).await, after);
 }
@@ -81,7 +81,7 @@ pub(crate) async fn an_ended_job_is_not_settled_again(t: Fixture) {
     for end in [Verdict::Ack, dead(), Verdict::Cancel { reason: None }] {
         let run = t.run().await;
         let ended = t.end(&run, end).await;
-        t.pass(1);
+        t.pass(1).await;
         for verdict in [Verdict::Ack, retry(secs(0)), Verdict::Release] {
             assert_eq!(t.settle_one(run.lease, verdict).await, Settled::LeaseLost);
         }
@@ -116,9 +116,9 @@ pub(crate) async fn a_settle_answers_why_a_job_ended_otherwise(t: Fixture) {
 
 /// S10: a failure counts an attempt, is kept with its words, and the job is due when the verdict says.
 pub(crate) async fn a_retry_counts_an_attempt(t: Fixture) {
-    t.pass(1);
+    t.pass(1).await;
     let run = t.run().await;
-    t.pass(2);
+    t.pass(2).await;
     let job = t.end(&run, retry(secs(10))).await;
     assert_eq!((job.state, job.attempt, job.run_at), (State::Waiting, 2, at(13_000)));
     assert_eq!((job.started_at, job.finished_at, job.reason), (None, None, None));
@@ -137,7 +137,7 @@ pub(crate) async fn a_retry_of_the_last_attempt_is_dead(t: Fixture) {
     let run = t.run_with(|job| job.options.max_attempts = Some(2)).await;
     t.end(&run, retry(secs(0))).await;
     let run = t.reserve_one().await;
-    t.pass(1);
+    t.pass(1).await;
     let job = t.end(&run, retry(secs(0))).await;
     assert_eq!((job.state, job.attempt, job.reason.as_deref()), (State::Dead, 2, Some("attempts")));
     assert_eq!((job.failures.len(), job.finished_at), (2, Some(at(1_000))));
@@ -158,7 +158,7 @@ pub(crate) async fn a_retry_may_name_any_instant(t: Fixture) {
     assert_eq!(job.run_at, at(0));
     let run = t.reserve_one().await;
     assert_eq!(t.end(&run, ask(When::At(at(777)))).await.run_at, at(777));
-    t.pass(1);
+    t.pass(1).await;
     let run = t.reserve_one().await;
     assert_eq!(t.end(&run, ask(When::In(std::time::Duration::MAX))).await.run_at, Timestamp::MAX);
 }
@@ -190,7 +190,7 @@ pub(crate) async fn an_error_is_cut_at_a_kibibyte(t: Fixture) {
 /// S10: a snooze counts nothing but itself; the job is due after the pause.
 pub(crate) async fn a_snooze_counts_no_attempt(t: Fixture) {
     let run = t.run().await;
-    t.pass(1);
+    t.pass(1).await;
     let job = t.end(&run, snooze(secs(10))).await;
     assert_eq!((job.state, job.attempt, job.run_at), (State::Waiting, 1, at(11_000)));
     assert_eq!((job.snoozes, job.failures.len()), (1, 0));
@@ -213,7 +213,7 @@ pub(crate) async fn the_reason_of_a_snooze_is_kept_until_the_next_run_ended(t: F
     let run = t.run().await;
     let unknown = Verdict::Snooze { after: secs(1), reason: Some("unknown_kind".to_owned()) };
     assert_eq!(t.end(&run, unknown).await.reason.as_deref(), Some("unknown_kind"));
-    t.pass(1);
+    t.pass(1).await;
     let run = t.reserve_one().await;
     assert_eq!(run.job.reason.as_deref(), Some("unknown_kind"));
     assert_eq!(t.end(&run, Verdict::Release).await.reason, None);
@@ -252,9 +252,9 @@ pub(crate) async fn the_ten_thousandth_snooze_in_a_row_is_dead(t: Fixture) {
 /// S10: a released job is as it was, with its own `run_at`: a shutdown counts nothing.
 pub(crate) async fn a_release_counts_nothing(t: Fixture) {
     let before = t.get(t.add().await).await;
-    t.pass(5);
+    t.pass(5).await;
     let run = t.reserve_one().await;
-    t.pass(5);
+    t.pass(5).await;
     assert_eq!(t.end(&run, Verdict::Release).await, before);
     assert_eq!(ids(&t.reserve(1).await), [before.id]);
 }

@@ -10,7 +10,7 @@ use crate::fixture::{Fixture, at, bytes, millis, secs};
 /// S7, S11: a job taken is done at once, and its record is as of then.
 pub(crate) async fn a_taken_job_is_done_at_once(t: Fixture) {
     let id = t.add().await;
-    t.pass(2);
+    t.pass(2).await;
     let taken = t.take(5).await;
     assert_eq!((taken.len(), taken[0].id), (1, id));
     assert_eq!((taken[0].state, taken[0].finished_at), (State::Done, Some(at(2_000))));
@@ -51,7 +51,7 @@ pub(crate) async fn a_take_carries_up_to_a_mebibyte(t: Fixture) {
 /// S9: a take reclaims leases past their time first, and may take their jobs.
 pub(crate) async fn a_take_reclaims_first(t: Fixture) {
     let run = t.run().await;
-    t.pass(15);
+    t.pass(15).await;
     let taken = t.take(1).await;
     assert_eq!((taken[0].id, taken[0].attempt), (run.job.id, 2));
     assert_eq!((taken[0].expired_leases, taken[0].failures.len()), (0, 1));
@@ -60,7 +60,7 @@ pub(crate) async fn a_take_reclaims_first(t: Fixture) {
 /// S9: an expired job is ended instead of taken.
 pub(crate) async fn an_expired_job_is_not_taken(t: Fixture) {
     let id = t.add_with(|job| job.expires_at = Some(When::In(secs(1)))).await;
-    t.pass(1);
+    t.pass(1).await;
     assert_eq!(t.take(1).await, []);
     assert_eq!(t.get(id).await.reason.as_deref(), Some("expired"));
 }

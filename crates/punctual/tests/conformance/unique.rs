@@ -159,7 +159,7 @@ pub(crate) async fn a_key_until_done_is_held_while_waiting_and_running(t: Fixtur
     assert_eq!(t.enqueue(rival(&t, OnConflict::Keep)).await, duplicate(run.job.id, State::Running, 1));
     t.end(&run, retry(secs(1))).await;
     assert_eq!(t.enqueue(rival(&t, OnConflict::Keep)).await, duplicate(run.job.id, State::Waiting, 1));
-    t.pass(1);
+    t.pass(1).await;
     let run = t.reserve_one().await;
     t.apply(run.job.id, CANCEL).await;
     assert_eq!(t.enqueue(rival(&t, OnConflict::Keep)).await, duplicate_of_cancelled(run.job.id));
@@ -190,7 +190,7 @@ pub(crate) async fn a_key_whose_job_is_gone_is_void(t: Fixture) {
     t.queue(QueueOp::Purge(1)).await;
     assert!(is_free(&t).await);
     t.add_with(|job| (job.unique, job.expires_at) = (Some(until_done()), Some(When::In(secs(1))))).await;
-    t.pass(1);
+    t.pass(1).await;
     assert!(!is_free(&t).await, "expired, but nobody ended it yet");
     t.sweep(1).await;
     assert!(is_free(&t).await);
@@ -199,7 +199,7 @@ pub(crate) async fn a_key_whose_job_is_gone_is_void(t: Fixture) {
 /// S4, S9: being given up on at a taking back frees the key in the same step.
 pub(crate) async fn a_key_is_freed_when_a_crash_ends_its_job(t: Fixture) {
     t.run_with(|job| (job.unique, job.options.max_attempts) = (Some(until_done()), Some(1))).await;
-    t.pass(15);
+    t.pass(15).await;
     t.reserve(0).await;
     assert!(is_free(&t).await);
 }
@@ -214,7 +214,7 @@ pub(crate) async fn a_key_until_start_is_freed_by_the_first_reservation_for_good
     assert!(is_free(&t).await);
     t.end(&run, retry(secs(1))).await;
     assert!(is_free(&t).await);
-    t.pass(1);
+    t.pass(1).await;
     let run = t.reserve_one().await;
     t.end(&run, Verdict::Ack).await;
     t.apply(id, Action::Retry).await;
@@ -235,7 +235,7 @@ pub(crate) async fn an_end_frees_no_key_of_another_job(t: Fixture) {
 /// S4, S9: a key until start stays free when its lease is reclaimed.
 pub(crate) async fn a_key_until_start_stays_free_after_a_taking_back(t: Fixture) {
     t.run_with(|job| job.unique = Some(until_start())).await;
-    t.pass(15);
+    t.pass(15).await;
     assert_eq!(t.reserve(0).await.reclaimed.len(), 1);
     assert!(is_free(&t).await);
 }
@@ -246,7 +246,7 @@ pub(crate) async fn a_key_until_start_is_freed_by_an_end_before_it(t: Fixture) {
     t.apply(id, CANCEL).await;
     assert!(is_free(&t).await);
     t.add_with(|job| (job.unique, job.expires_at) = (Some(until_start()), Some(When::In(secs(1))))).await;
-    t.pass(1);
+    t.pass(1).await;
     assert_eq!(t.reserve(1).await.jobs.len(), 0);
     assert!(is_free(&t).await);
 }
@@ -296,7 +296,7 @@ pub(crate) async fn a_window_is_freed_by_giving_up_the_job_before_its_start(t: F
 /// S4: expiry does not free a window.
 pub(crate) async fn a_window_outlives_the_expiry_of_its_job(t: Fixture) {
     let id = t.add_with(|job| (job.unique, job.expires_at) = (Some(window()), Some(When::In(secs(1))))).await;
-    t.pass(1);
+    t.pass(1).await;
     t.sweep(1).await;
     assert_eq!(t.enqueue(rival(&t, OnConflict::Keep)).await, duplicate(id, State::Cancelled, 1));
 }
@@ -314,7 +314,7 @@ pub(crate) async fn a_window_stays_when_a_job_that_ran_is_given_up(t: Fixture) {
 /// S4: a window may end while its job runs; the next job then takes the key.
 pub(crate) async fn a_window_may_end_before_its_job(t: Fixture) {
     let first = t.run_with(|job| (job.unique, job.options.lease) = (Some(window()), Some(secs(600)))).await;
-    t.pass(60);
+    t.pass(60).await;
     let second = t.add_with(|job| job.unique = Some(window())).await;
     t.end(&first, Verdict::Ack).await;
     assert_eq!(t.holder("k").await, Some(second));
@@ -326,7 +326,7 @@ pub(crate) async fn a_window_may_end_before_its_job(t: Fixture) {
 pub(crate) async fn replace_gives_the_waiting_holder_everything_new(t: Fixture) {
     let whatever = || until_done().across_kinds();
     let holder = t.add_with(|job| (job.unique, job.run_at) = (Some(whatever()), When::In(secs(60)))).await;
-    t.pass(1);
+    t.pass(1).await;
     let new = t.job_with(|job| {
         job.kind = "email.digest".to_owned();
         job.payload = Payload { bytes: b"new".to_vec(), content_type: "text/plain".into() };
@@ -363,7 +363,7 @@ pub(crate) async fn replace_keeps_what_the_holder_went_through(t: Fixture) {
     let job = t.get(first.job.id).await;
     assert_eq!((job.attempt, job.snoozes, job.reason.as_deref()), (2, 1, Some("unknown_kind")));
     assert_eq!((job.failures.len(), job.failures[0].error.as_str()), (1, "no route"));
-    t.pass(5);
+    t.pass(5).await;
     assert!(second.lease.fence < t.reserve_one().await.lease.fence);
 }
 
@@ -439,7 +439,7 @@ pub(crate) async fn a_retry_meets_a_window_whose_job_is_gone(t: Fixture) {
     t.end(&other, Verdict::Ack).await;
     t.apply(other.job.id, Action::Delete).await;
     assert_eq!(t.act(id, Action::Retry).await, Acted::UniqueConflict(other.job.id));
-    t.pass(60);
+    t.pass(60).await;
     assert_eq!(t.act(id, Action::Retry).await, Acted::Done(id, State::Waiting));
 }
 
@@ -471,7 +471,7 @@ pub(crate) async fn a_retry_does_not_meet_itself(t: Fixture) {
     let expiring =
         |job: &mut NewJob| (job.unique, job.expires_at) = (Some(window()), Some(When::In(secs(1))));
     let id = t.add_with(expiring).await;
-    t.pass(1);
+    t.pass(1).await;
     t.sweep(1).await;
     assert_eq!((t.state(id).await, t.holder("k").await), (State::Cancelled, Some(id)));
     t.apply(id, Action::Retry).await;

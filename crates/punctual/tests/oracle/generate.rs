@@ -30,6 +30,9 @@ use crate::{
 /// due, expires, is past its time or its age; or one millisecond before.
 const GRID_MS: u64 = 500;
 
+/// How long before the end of a pause others call, in ms: each gap is at most half as long as any lease that it could hold back.
+const MARKS_MS: [i64; 7] = [500, 1_000, 1_500, 2_000, 4_000, 8_000, 16_000];
+
 /// Where the clock begins.
 pub(crate) const BEGIN_MS: u64 = 1_795_000_000_000;
 
@@ -75,6 +78,10 @@ struct Generator {
     filters: Rng,
     /// Draws what runs tell and give, apart from all else.
     words: Words,
+    /// Draws when others call while time passes, apart from all else, too.
+    marks: Rng,
+    /// How many steps were added for that.
+    added: usize,
     made: Vec<JobId>,
     /// Numbers of enqueues and reserves, per instance.
     enqueues: [u64; 3],
@@ -107,6 +114,8 @@ pub(crate) fn history(seed: u64, steps: usize, shape: Shape) -> Vec<Step> {
         apart: shape.apart.then(|| Rng::with_seed(seed.rotate_left(24))),
         filters: Rng::with_seed(seed.rotate_left(40)),
         words: Words::of(seed),
+        marks: Rng::with_seed(seed.rotate_left(48)),
+        added: 0,
         made,
         enqueues: [0; 3],
         reserves: [0; 3],
@@ -117,7 +126,11 @@ pub(crate) fn history(seed: u64, steps: usize, shape: Shape) -> Vec<Step> {
         ids: vec![],
         keys: vec![],
     };
-    let mut steps: Vec<Step> = (1..steps).map(|_| generator.step()).collect();
+    let mut all = Vec::new();
+    while all.len() + 1 < steps + generator.added {
+        all.push(generator.step());
+    }
+    let mut steps = all;
     steps.push(Step { handle: 0, op: generator.look() });
     steps
 }
@@ -126,6 +139,7 @@ impl Generator {
     fn step(&mut self) -> Step {
         let scene = self.crowd_of_groups();
         let mut op = scene.or_else(|| self.coming.pop_front()).unwrap_or_else(|| self.op());
+        self.mark(&mut op);
         self.limit(&mut op);
         if let Some(groups) = &mut self.groups {
             groups.limit(&mut op);
@@ -148,7 +162,7 @@ impl Generator {
             89 => Op::Reopen,
             90 => self.crash_again_and_again(),
             91 => self.come_back_to_a_taken_key(),
-            92 if self.chance(5) => self.crowd(),
+            92 if self.chance(3) => self.crowd(),
             93 => self.cancel_runs(),
             _ => self.look(),
         }
@@ -177,6 +191,23 @@ impl Generator {
             }
             _ => {}
         }
+    }
+
+    /// Lets others call while time passes, most often: leases that end in a silence are held back (S9).
+    fn mark(&mut self, op: &mut Op) {
+        let Op::Clock(by) = *op else { return };
+        if by <= MARKS_MS[0] || self.marks.u8(..8) == 0 {
+            return;
+        }
+        let (mut at, mut rest) = (0, Vec::new());
+        for to in MARKS_MS.into_iter().rev().map(|before| by - before).filter(|to| 0 < *to).chain([by]) {
+            rest.extend([Op::Clock(to - at), Op::Extend(Vec::new())]);
+            at = to;
+        }
+        rest.pop();
+        *op = rest.remove(0);
+        self.added += rest.len();
+        rest.into_iter().rev().for_each(|op| self.coming.push_front(op));
     }
 
     // ── scenes that chance alone seldom plays ──

@@ -8,7 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use punctual::{Client, Ctx, JobRecord, NewJob, Payload, When, Worker, store::Store, worker::Lateness};
+use punctual::{
+    Client, Ctx, JobRecord, NewJob, Payload, When, Worker,
+    store::{CallId, QueueRequest, Reserve, Settlement, Store, Verdict},
+    worker::Lateness,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -254,4 +258,53 @@ async fn a_scheduled_job_is_a_second_late_at_most_where_the_holder_of_its_time_i
     println!("{} ms late", late.as_millis());
     assert!(late < SPARE + SLOW, "{late:?}");
     fleet.end().await;
+}
+
+/// S9: a process that starts trusts no time of others. The one that was told when a lease needs a call is dead, and so is the lease's
+/// holder.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_starts_looks_after_a_lease_whose_watchers_are_dead() {
+    const LEASE: Duration = Duration::from_secs(60);
+    let server = Server::start(&[]);
+    let url = server.url();
+    let dead = open(&url).await;
+    let client = Client::new(dead.clone());
+    let push = async |lease| {
+        let mut job = NewJob::new(client.make_id(), "email.send", "mail", Payload::json("1"));
+        job.options.lease = lease;
+        client.push(vec![job]).await.unwrap();
+    };
+    push(Some(LEASE)).await;
+    let reserve = |number| Reserve {
+        call: CallId { instance: 7, number },
+        worker: "w".into(),
+        queues: vec![QueueRequest { queue: "mail".into(), share: 1, at_most: 1 }],
+        n: 1,
+        lease: None,
+        company: false,
+    };
+    assert_eq!(dead.reserve(&reserve(1)).await.unwrap().jobs.len(), 1);
+    let mut console = Console::open(&server.socket()).unwrap();
+    let told = console.say(&["ZPOPMIN", &super::key(&url, "w:mail"), "10"]).unwrap();
+    println!("told to the dead: {told:?}");
+    push(None).await;
+
+    let store = open(&url).await;
+    let listening = tokio::spawn({
+        let store = store.clone();
+        async move { store.wait(&["mail".to_owned()], RUN_MAX).await }
+    });
+    until_blocked(&server, 1).await;
+    let mut reserve = Reserve { call: CallId { instance: 8, number: 0 }, ..reserve(0) };
+    let mut next_due = None;
+    for _ in 0..3 {
+        reserve.call.number += 1;
+        let batch = store.reserve(&reserve).await.unwrap();
+        let acks: Vec<_> =
+            batch.jobs.iter().map(|job| Settlement { lease: job.lease, verdict: Verdict::Ack }).collect();
+        store.settle(&acks, None).await.unwrap();
+        next_due = batch.next_due;
+    }
+    assert!(next_due.is_some_and(|next| next <= LEASE * 2 / 5), "it looks in {next_due:?}");
+    listening.abort();
 }

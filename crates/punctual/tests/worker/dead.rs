@@ -29,7 +29,7 @@ async fn on_dead_hears_of_jobs_whose_lease_was_reclaimed_for_the_last_time() {
     let rig = Rig::new();
     rig.client.enqueue(Work { n: 1 }).max_attempts(1).await.unwrap().id().unwrap();
     rig.crash_with_one("default").await;
-    rig.clock.advance(Duration::from_secs(2));
+    pass_time(&rig.memory, &rig.clock, Duration::from_secs(2)).await;
     let (tell, mut told) = unbounded_channel();
     let (handler, _) = telling(|_| Outcome::Done);
     let worker = rig.worker().handle(handler).on_dead(move |job, reason| {

@@ -27,7 +27,7 @@ impl Rig {
             company,
         };
         assert_eq!(self.client.store().reserve(&crashed).await.unwrap().jobs.len(), n);
-        self.clock.advance(SECOND);
+        pass_time(&self.memory, &self.clock, SECOND).await;
         let look = Reserve {
             n: 0,
             call: punctual::store::CallId { instance: 7, number: 2 * number + 1 },

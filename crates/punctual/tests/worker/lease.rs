@@ -216,7 +216,7 @@ async fn a_lost_lease_fires_the_token_and_the_run_changes_nothing() {
         }
     }));
     told.recv().await.unwrap();
-    rig.clock.advance(Duration::from_secs(2));
+    pass_time(&rig.memory, &rig.clock, Duration::from_secs(2)).await;
     let other = Reserve {
         call: punctual::store::CallId { instance: 7, number: 1 },
         worker: "other".into(),
@@ -252,7 +252,7 @@ async fn a_lost_lease_is_not_extended_again() {
         }
     }));
     told.recv().await.unwrap();
-    rig.clock.advance(Duration::from_secs(2));
+    pass_time(&rig.memory, &rig.clock, Duration::from_secs(2)).await;
     let queues = vec![QueueRequest { queue: "default".into(), share: 1, at_most: 1 }];
     let call = punctual::store::CallId { instance: 7, number: 1 };
     let other = Reserve { call, worker: "other".into(), queues, n: 1, lease: None, company: false };
@@ -295,10 +295,12 @@ async fn a_worker_reclaims_where_it_has_no_free_slot() {
             async move { ctx.cancel_token().cancelled().await }
         }));
         assert_eq!(told.recv().await.unwrap(), "2");
-        rig.clock.advance(Duration::from_millis(600));
         rig.called("extend").await;
-        rig.called("extend").await;
-        rig.clock.advance(Duration::from_millis(600));
+        for _ in 0..4 {
+            rig.clock.advance(Duration::from_millis(300));
+            // A gap that is longer than half of the lease would hold the other one back.
+            rig.called("extend").await;
+        }
         // A heartbeat comes each third of a second.
         let mut beats = 0;
         loop {

@@ -34,7 +34,7 @@ use punctual::{
     Backoff, Client, Ctx, ErrorKind, Job, JobId, JobRecord, Outcome, Result, State, Timestamp, Worker,
     client::Cancelled,
     store::{CallId, Enqueued, QueueRequest, Reserve, memory::MemoryStore},
-    testing::{Clock, Fault, FaultyStore, ManualClock},
+    testing::{Clock, Fault, FaultyStore, ManualClock, pass_time},
     worker::{Call, Next, Shutdown, Stop, UnknownKinds, WorkReport},
 };
 use serde::{Deserialize, Serialize};
@@ -69,6 +69,8 @@ struct Other {}
 /// A store in memory, its clock, and what was called on it.
 struct Rig {
     client: Client,
+    /// The store behind the one of the client, whose calls are counted.
+    memory: MemoryStore,
     clock: ManualClock,
     calls: UnboundedReceiver<&'static str>,
 }
@@ -82,11 +84,11 @@ impl Rig {
         let clock = ManualClock::new(Timestamp::from_ms(START).unwrap());
         let memory = MemoryStore::new(Clock::Manual(clock.clone()));
         let (heard, calls) = unbounded_channel();
-        let store = FaultyStore::new(Arc::new(memory), move |verb| {
+        let store = FaultyStore::new(Arc::new(memory.clone()), move |verb| {
             let _ = heard.send(verb);
             schedule(verb)
         });
-        Self { client: Client::new(Arc::new(store)), clock, calls }
+        Self { client: Client::new(Arc::new(store)), memory, clock, calls }
     }
 
     fn worker(&self) -> Worker {

@@ -35,7 +35,7 @@ use crate::{
     core::{
         error::Result,
         lifecycle::is_last_chance,
-        limits::{BATCH_BYTES_MAX, BATCH_MAX, LEASE_MIN, NOTES_BYTES_MAX},
+        limits::{BATCH_BYTES_MAX, BATCH_MAX, LEASE_DEFAULT, LEASE_MIN, NOTES_BYTES_MAX},
     },
     runtime::{
         SteadyMap,
@@ -254,6 +254,11 @@ impl Runs {
         active.iter().filter(|(_, run)| run.is_held(now)).map(|(lease, _)| (*lease).into()).collect()
     }
 
+    /// Returns how long the shortest lease lasts; a default lease if there is none.
+    fn shortest(&self) -> Duration {
+        self.active.borrow().values().map(|run| run.lasts).min().unwrap_or(LEASE_DEFAULT)
+    }
+
     /// Returns whether the store does not have all notes of a run, as far as is known. It takes none of a lost lease.
     pub(crate) fn has_news(&self, lease: Lease) -> bool {
         let active = self.active.borrow();
@@ -331,7 +336,8 @@ impl Runs {
 
 // ── heartbeat ──
 
-/// Extends all leases every third of the shortest one. Never returns.
+/// Extends all leases every third of the shortest one. Never returns. A failed call is repeated within a sixth of it: stores
+/// count on that when they reclaim leases (S9).
 ///
 /// A heartbeat does not wait for the answer of the one before, so a call that hangs costs no lease of the runs that began
 /// meanwhile. Late answers count, too: a lost lease stays lost.
@@ -377,7 +383,7 @@ pub(super) async fn heartbeat(store: &dyn Store, runs: &Runs) -> Infallible {
         if failed < of {
             // Those that fail together with it are one failure.
             failed = number;
-            pause = pauses.next();
+            pause = pauses.next().min(runs.shortest() / 6);
             tracing::warn!(target: "punctual", %error, ?pause, leases = missed, "could not extend leases");
         }
         runs.beat_again_at(Instant::now() + pause);

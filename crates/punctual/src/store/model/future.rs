@@ -15,10 +15,7 @@ use super::{
     state::{groups::ActiveGroups, keys::window_end},
 };
 use crate::{
-    core::{
-        limits::{JUMP_PAUSE, LEASE_DEFAULT},
-        time::Timestamp,
-    },
+    core::{silence::Silences, time::Timestamp},
     store::Lease,
 };
 
@@ -98,18 +95,29 @@ impl Model {
             self.is_paused(queue).hash(hasher);
         }
         self.touched.len().hash(hasher);
-        // A pause goes on without leases, because a job can be reserved during it (S14).
-        self.no_reclaim_until.and_then(|until| ends.code_if_ahead(until)).hash(hasher);
-        // A jump of the clock is noticed only while leases exist.
-        if can_go_back || untils().next().is_some() {
-            let silence = |last: Timestamp| {
-                let longest = (LEASE_DEFAULT + JUMP_PAUSE).as_millis() as i64 + 1;
-                (now.as_ms().cast_signed() - last.as_ms().cast_signed()).min(longest)
-            };
-            self.last_checked.map(silence).hash(hasher);
-            // Whether the last call was made during the pause of a jump.
-            (self.last_checked < self.no_reclaim_until).hash(hasher);
+        // Silences matter only while leases exist: for when these are over, and for how long the next silence is.
+        let lasts = self.rows.values().filter(|row| row.job.running.is_some()).map(|row| row.lasts_ms);
+        if let Some(longest) = lasts.max() {
+            let distance = |at: Timestamp| now.as_ms().cast_signed() - at.as_ms().cast_signed();
+            let longest = longest.cast_signed() + 1;
+            self.last_mark.map(|mark| distance(mark).min(longest)).hash(hasher);
+            for row in self.rows.values() {
+                let Some(until) = row.job.running.as_ref().map(|run| run.until) else { continue };
+                let over_at = self.silences.over_at(until, row.lasts_ms);
+                (ends.code_if_ahead(over_at), self.last_mark.is_some_and(|mark| mark < until)).hash(hasher);
+            }
+            if can_go_back {
+                for silence in &self.silences.known {
+                    (distance(silence.ended), silence.lasted_ms).hash(hasher);
+                }
+            }
+            self.silences.can_end_late(now).then(|| distance(self.silences.ahead)).hash(hasher);
         }
+    }
+
+    /// Forgets when it was not called: what a store does that trusts the clock alone. Only broken twins do.
+    pub fn forget_silences(&mut self) {
+        (self.last_mark, self.silences) = (None, Silences::default());
     }
 
     /// Returns the leases of the last reserve of an instance that are still current: those that its repetition returns.

@@ -41,7 +41,8 @@ impl Model {
         let ends = queues.iter().filter_map(|name| end_of(name)).filter(|id| self.has_ended(*id));
         let cancels = queues.iter().filter(|name| self.has_news_for(name));
         let at_once = ends.map(|_| Duration::ZERO).chain(cancels.map(|_| Duration::ZERO));
-        self.next_due(now, queues).into_iter().chain(locks).chain(at_once).min()
+        let mark = self.last_mark.unwrap_or(now);
+        self.next_due(now, mark, queues).into_iter().chain(locks).chain(at_once).min()
     }
 
     /// Returns whether a job has ended or is gone.

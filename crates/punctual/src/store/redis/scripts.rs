@@ -12,7 +12,7 @@ use crate::{
         fair::STRIDE,
         id::DERIVED_VERSION,
         job::{Priority, State},
-        limits,
+        limits, silence,
         time::ceil_ms,
     },
     store::{
@@ -84,6 +84,7 @@ pub(super) const STATE: usize = 13;
 pub(super) const NAMES: usize = 16;
 
 const KEY_NAMES: &str = include_str!("lua/key_names.lua");
+const SILENCE: &str = include_str!("lua/silence.lua");
 const TIMELINE: &str = include_str!("lua/timeline.lua");
 const QUEUES: &str = include_str!("lua/queues.lua");
 const DUE_TIMES: &str = include_str!("lua/verbs/read/due_times.lua");
@@ -96,11 +97,13 @@ const FAST_ENQUEUE: [&str; 2] = [
     include_str!("lua/fast/enqueue.lua"),
     "do local answer = enqueue_one() if answer then return answer end end",
 ];
-const FAST_RESERVE: [&str; 2] = [
+const FAST_RESERVE: [&str; 3] = [
+    SILENCE,
     include_str!("lua/fast/reserve.lua"),
     "do local answer = reserve_one(0, 2) if answer then return answer end end",
 ];
-const FAST_SETTLE: [&str; 2] = [
+const FAST_SETTLE: [&str; 3] = [
+    SILENCE,
     include_str!("lua/fast/reserve.lua"),
     "do local acks = tonumber(ARGV[2]) local answer = acks < 2 and reserve_one(acks, 2 * acks + 3) if answer then return answer end end",
 ];
@@ -164,12 +167,16 @@ fn numbers() -> Vec<(&'static str, u64)> {
         ("KEEP_SLACK_DIVISOR", limits::KEEP_SLACK_DIVISOR),
         ("KEEP_SLACK_JOBS_MAX", limits::KEEP_SLACK_JOBS_MAX),
         ("KEEP_SLACK_BYTES_MAX", limits::KEEP_SLACK_BYTES_MAX),
-        ("JUMP_PAUSE", ceil_ms(limits::JUMP_PAUSE)),
+        ("GAP", silence::GAP_MS),
+        ("SILENCE_MAX", silence::SILENCE_MAX_MS),
+        ("SILENCE_PAUSE_MIN", ceil_ms(limits::SILENCE_PAUSE_MIN)),
+        ("SILENCES_MAX", limits::SILENCES_MAX as u64),
+        ("SWEEP_RECLAIM_AFTER", ceil_ms(limits::SWEEP_RECLAIM_AFTER)),
+        ("WATCHED_MAX", limits::WATCHED_MAX as u64),
         ("ID_MEMORY", ceil_ms(limits::ID_MEMORY)),
         ("ID_MEMORY_MAX", limits::ID_MEMORY_MAX),
         ("INSTANT_MAX_MS", limits::INSTANT_MAX_MS),
         ("LEASE_DEFAULT", ceil_ms(limits::LEASE_DEFAULT)),
-        ("JUMP", ceil_ms(limits::LEASE_DEFAULT + limits::JUMP_PAUSE)),
         ("KEEP_LONG_AGE", long.age_ms),
         ("KEEP_LONG_BYTES", long.bytes),
         ("KEEP_LONG_COUNT", long.count),
@@ -257,6 +264,7 @@ fn script(name: &'static str, parts: &[&str]) -> Script {
         "local function make_pending(shard, queue, rules, now)",
         include_str!("lua/notifications.lua"),
         "end",
+        SILENCE,
         include_str!("lua/base.lua"),
     ];
     made(name, &[&before[..], &rules, &after, parts].concat())

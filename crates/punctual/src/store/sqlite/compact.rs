@@ -5,16 +5,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::Connection;
 use serde::Serialize;
 
 use super::{SqliteOptions, SqliteStore};
 use crate::{
     core::error::{Error, ErrorKind, Result},
-    store::{
-        clock::Clock,
-        sqlite::engine::{fault::Stop, file::Database, tx::Tx},
-    },
+    store::sqlite::engine::file::Database,
 };
 
 /// How long to wait for readers of an old state before the log is cut. Writers wait as long.
@@ -113,8 +110,6 @@ fn compact(opened: &Database, options: SqliteOptions) -> Result<()> {
     {
         let _guard = database.lock()?;
         database.check_in_place()?;
-        // Written first, because this process may be killed before the end.
-        begin_pause(&conn, &options.clock).map_err(|stop| stop.into_error("compact", &database.path))?;
         if let Err(e) = conn.execute_batch("VACUUM") {
             // Its writes until then must not fill the disk. If this fails, too, the next writer cuts the log.
             let _ = cut_log(&conn);
@@ -131,13 +126,4 @@ fn compact(opened: &Database, options: SqliteOptions) -> Result<()> {
 fn cut_log(conn: &Connection) -> rusqlite::Result<()> {
     conn.busy_timeout(LOG_WAIT)?;
     conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
-}
-
-/// Starts a pause of one heartbeat for reclaiming leases: they cannot be extended while the file is locked (S14).
-fn begin_pause(conn: &Connection, clock: &Clock) -> std::result::Result<(), Stop> {
-    let inner = Transaction::new_unchecked(conn, TransactionBehavior::Immediate)?;
-    let mut tx = Tx::begin(conn, clock)?;
-    tx.begin_pause()?;
-    tx.finish()?;
-    Ok(inner.commit()?)
 }

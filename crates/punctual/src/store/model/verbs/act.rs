@@ -22,6 +22,7 @@ impl Model {
     /// [`Store::act`](crate::store::Store::act).
     pub fn act(&mut self, now: Timestamp, targets: &[Target], action: &Action) -> Result<Vec<Acted>> {
         check_act(targets, action, PAYLOAD_BYTES_MAX)?;
+        self.mark(now);
         let answers = targets.iter().map(|target| self.act_one(now, target, action)).collect();
         self.hand_over(now);
         Ok(answers)
@@ -44,6 +45,15 @@ impl Model {
                 return Acted::WrongState(id, state);
             }
         }
+        let state = match self.reclaim_if_over(now, id) {
+            None => state,
+            // The cancel had been requested.
+            Some(State::Cancelled) if matches!(action, Action::Cancel { .. }) => {
+                return Acted::Done(id, State::Cancelled);
+            }
+            Some(_) if !self.rows.contains_key(&id) => return Acted::NotFound,
+            Some(state) => state,
+        };
         match (action, state) {
             (Action::Cancel { reason }, State::Waiting) => self.cancel_waiting(now, id, reason.as_deref()),
             (Action::Cancel { .. }, State::Running) => {

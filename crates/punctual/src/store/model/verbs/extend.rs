@@ -17,7 +17,7 @@ impl Model {
     /// [`Store::extend`](crate::store::Store::extend).
     pub fn extend(&mut self, now: Timestamp, beats: &[Heartbeat]) -> Result<Vec<LeaseStatus>> {
         check_extend(beats)?;
-        self.check_clock(now);
+        self.mark(now);
         Ok(beats.iter().map(|beat| self.extend_one(now, beat)).collect())
     }
 

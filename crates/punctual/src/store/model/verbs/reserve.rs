@@ -11,12 +11,16 @@ use crate::{
         id::JobId,
         job::{JobRecord, Running, Scope, State},
         lifecycle::{Run, is_last_chance, lease_ms, reclaimed, settled},
-        limits::{BATCH_BYTES_MAX, CANDIDATES_EXTRA, GROUPS_EXTRA, RECLAIM_MAX, SWEEP_RIDE_MAX},
+        limits::{
+            BATCH_BYTES_MAX, CANDIDATES_EXTRA, GROUPS_EXTRA, RECLAIM_MAX, SWEEP_RECLAIM_AFTER,
+            SWEEP_RIDE_MAX, WATCHED_MAX,
+        },
+        silence::watch_at,
         time::Timestamp,
     },
     store::{
         Batch, Lease, Reclaimed, Reserve, Reserved, Verdict,
-        model::{LastReserve, Model, state::groups::Class},
+        model::{LastReserve, Model, Row, state::groups::Class},
     },
 };
 
@@ -61,6 +65,15 @@ pub(crate) struct Round<'a> {
     pub(crate) company: bool,
 }
 
+/// A lease, and when it ends.
+struct LeaseEnd {
+    until: Timestamp,
+    /// When it can be reclaimed: later than its end if a silence holds it back.
+    over_at: Timestamp,
+    lasts_ms: u64,
+    lease: Lease,
+}
+
 impl Model {
     /// [`Store::reserve`](crate::store::Store::reserve).
     pub fn reserve(&mut self, now: Timestamp, request: &Reserve) -> Result<Batch> {
@@ -74,7 +87,7 @@ impl Model {
             let jobs = leases.into_iter().filter_map(|lease| self.reserved(lease)).collect();
             return Ok(self.batch(now, &queues, jobs, Vec::new()));
         }
-        self.check_clock(now);
+        self.mark(now);
         let reclaimed = self.reclaim(now, &queues);
         self.hand_over(now);
         let mut found = Found::at_most(request.n);
@@ -106,22 +119,56 @@ impl Model {
         Ok(self.batch(now, &queues, found.jobs, reclaimed))
     }
 
-    /// Reclaims expired leases, oldest first (S9), unless the clock has just jumped (S14).
+    /// Looks at the expired leases that ended first, and reclaims those that no silence holds back (S9).
     pub(crate) fn reclaim(&mut self, now: Timestamp, queues: &[&str]) -> Vec<Reclaimed> {
-        if self.no_reclaim(now).is_some() {
-            return Vec::new();
+        self.reclaim_at_most(now, queues, RECLAIM_MAX, Duration::ZERO)
+    }
+
+    /// The same, but it looks at no more than `limit` of them, and reclaims those that have been over for `after`.
+    pub(crate) fn reclaim_at_most(
+        &mut self,
+        now: Timestamp,
+        queues: &[&str],
+        limit: usize,
+        after: Duration,
+    ) -> Vec<Reclaimed> {
+        self.shorten(now, queues);
+        let mut expired = self.leases(queues);
+        expired.retain(|run| run.until <= now);
+        expired.truncate(limit.min(RECLAIM_MAX));
+        expired.retain(|run| run.over_at.after(after) <= now);
+        expired.into_iter().map(|run| self.reclaim_one(now, run.lease)).collect()
+    }
+
+    fn reclaim_one(&mut self, now: Timestamp, lease: Lease) -> Reclaimed {
+        let job = self.leave_run(now, lease, |run| reclaimed(run, now));
+        Reclaimed { lease, queue: job.queue, state: job.state }
+    }
+
+    /// Reclaims the lease of a running job if it has expired and no silence holds it back (S9).
+    ///
+    /// Returns the state of the job if so.
+    pub(crate) fn reclaim_if_over(&mut self, now: Timestamp, id: JobId) -> Option<State> {
+        self.shorten_one(now, id);
+        let run = self.running(id).filter(|run| run.over_at <= now)?;
+        Some(self.reclaim_one(now, run.lease).state)
+    }
+
+    /// Shortens leases that end later than their length from now, because the clock went back: those that end last (S14).
+    fn shorten(&mut self, now: Timestamp, queues: &[&str]) {
+        if self.silences.can_end_late(now) {
+            let last: Vec<JobId> =
+                self.leases(queues).iter().rev().take(RECLAIM_MAX).map(|run| run.lease.job).collect();
+            last.into_iter().for_each(|id| self.shorten_one(now, id));
         }
-        let mut expired: Vec<(Timestamp, Lease)> =
-            self.leases(queues).into_iter().filter(|&(until, _)| until <= now).collect();
-        expired.sort_by_key(|&(until, lease)| (until, lease.job));
-        expired.truncate(RECLAIM_MAX);
-        expired
-            .into_iter()
-            .map(|(_, lease)| {
-                let job = self.leave_run(now, lease, |run| reclaimed(run, now));
-                Reclaimed { lease, queue: job.queue, state: job.state }
-            })
-            .collect()
+    }
+
+    fn shorten_one(&mut self, now: Timestamp, id: JobId) {
+        let row = self.row_mut(id);
+        let longest = now.after(Duration::from_millis(row.lasts_ms));
+        if let Some(running) = &mut row.job.running {
+            running.until = running.until.min(longest);
+        }
     }
 
     /// Reserves up to `at_most` due jobs of one queue, in order; returns how many.
@@ -217,36 +264,44 @@ impl Model {
         jobs: Vec<Reserved>,
         reclaimed: Vec<Reclaimed>,
     ) -> Batch {
-        let next_due = self.next_due(now, queues);
+        let next_due = self.next_due(now, now, queues);
         Batch { now, jobs, more: next_due == Some(Duration::ZERO), next_due, reclaimed }
     }
 
-    /// Returns how long until there may be work in these queues; zero if there is some, `None` if nothing waits or
-    /// runs.
-    pub fn next_due(&self, now: Timestamp, queues: &[&str]) -> Option<Duration> {
+    /// Returns how long until a call may be needed in these queues; zero if one is, `None` if nothing waits or runs. `mark`: the last
+    /// one, which runs are watched from.
+    pub(crate) fn next_due(&self, now: Timestamp, mark: Timestamp, queues: &[&str]) -> Option<Duration> {
         let run_at = queues.iter().filter(|queue| !self.is_paused(queue)).filter_map(|queue| {
             let rest = self.timeline(queue).filter(|job| job.group.is_none()).map(|job| job.run_at);
             let groups = self.coming_groups(queue, now).into_iter().map(|(at, _)| at);
             Some(rest.chain(groups).min()?.max(self.opens(queue, now)?))
         });
-        let no_reclaim = self.no_reclaim(now);
-        let until = self.leases(queues).into_iter().map(|(until, _)| match no_reclaim {
-            Some(end) if until <= now => end,
-            _ => until,
-        });
-        run_at.chain(until).min().map(|at| at.since(now))
+        let watched = queues.iter().flat_map(|queue| self.leases(&[queue]).into_iter().take(WATCHED_MAX));
+        let watch_at = watched.map(|run| watch_at(run.over_at, run.lasts_ms, mark));
+        run_at.chain(watch_at).min().map(|at| at.since(now))
     }
 
-    /// Returns all leases in these queues.
-    fn leases(&self, queues: &[&str]) -> Vec<(Timestamp, Lease)> {
+    /// Returns when a sweep can reclaim the first of the expired leases, watched from `now`.
+    pub(crate) fn next_reclaim(&self, now: Timestamp, queues: &[&str]) -> Option<Duration> {
+        let watched = queues.iter().flat_map(|queue| self.leases(&[queue]).into_iter().take(WATCHED_MAX));
+        let expired = watched.filter(|run| run.until <= now);
+        let at = |run: LeaseEnd| watch_at(run.over_at.after(SWEEP_RECLAIM_AFTER), run.lasts_ms, now);
+        expired.map(|run| at(run).since(now)).min()
+    }
+
+    /// Returns all leases in these queues: those that end first, then by id.
+    fn leases(&self, queues: &[&str]) -> Vec<LeaseEnd> {
         let queues: BTreeSet<&str> = queues.iter().copied().collect();
-        queues
-            .iter()
-            .flat_map(|queue| self.jobs(queue, State::Running))
-            .filter_map(|job| {
-                let Running { fence, until, .. } = *job.running.as_ref()?;
-                Some((until, Lease { job: job.id, fence }))
-            })
-            .collect()
+        let jobs = queues.iter().flat_map(|queue| self.jobs(queue, State::Running));
+        let mut all: Vec<LeaseEnd> = jobs.filter_map(|job| self.running(job.id)).collect();
+        all.sort_by_key(|run| (run.until, run.lease.job));
+        all
+    }
+
+    fn running(&self, id: JobId) -> Option<LeaseEnd> {
+        let Row { job, lasts_ms, .. } = self.rows.get(&id)?;
+        let Running { fence, until, .. } = *job.running.as_ref()?;
+        let over_at = self.silences.over_at(until, *lasts_ms);
+        Some(LeaseEnd { until, over_at, lasts_ms: *lasts_ms, lease: Lease { job: id, fence } })
     }
 }

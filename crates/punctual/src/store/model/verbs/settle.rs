@@ -24,7 +24,7 @@ impl Model {
     ) -> Result<(Vec<Settled>, Option<Batch>)> {
         check_settle(batch)?;
         then.map_or(Ok(()), Reserve::check)?;
-        self.check_clock(now);
+        self.mark(now);
         let mut queues: Vec<String> = Vec::new();
         let mut answers = Vec::new();
         for Settlement { lease, verdict } in batch {

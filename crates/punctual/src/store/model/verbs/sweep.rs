@@ -5,8 +5,8 @@ use crate::{
         error::Result,
         id::JobId,
         job::{JobRecord, State},
-        limits::{CALL_MEMORY, ID_MEMORY, ID_MEMORY_MAX},
-        time::Timestamp,
+        limits::{CALL_MEMORY, ID_MEMORY, ID_MEMORY_MAX, SWEEP_RECLAIM_AFTER},
+        time::{Timestamp, ceil_ms},
     },
     store::{
         Swept, check_limit,
@@ -25,9 +25,11 @@ impl Model {
     /// [`Store::sweep`](crate::store::Store::sweep).
     pub fn sweep(&mut self, now: Timestamp, limit: usize) -> Result<Swept> {
         check_limit("sweep", limit)?;
+        self.mark(now);
         let queues: Vec<String> = self.queues.keys().cloned().collect();
         let queues: Vec<&str> = queues.iter().map(String::as_str).collect();
-        let swept = self.sweep_queues(now, &queues, limit, By::Itself);
+        let mut swept = self.sweep_queues(now, &queues, limit, By::Itself);
+        swept.next_reclaim_ms = self.next_reclaim(now, &queues).map(ceil_ms);
         self.hand_over(now);
         Ok(swept)
     }
@@ -39,8 +41,14 @@ impl Model {
 
     fn sweep_queues(&mut self, now: Timestamp, queues: &[&str], limit: usize, by: By) -> Swept {
         let mut swept = Swept::default();
-        let left = |swept: &Swept| limit - (swept.expired + swept.removed + swept.forgotten) as usize;
+        let left = |swept: &Swept| {
+            limit - (swept.reclaimed + swept.expired + swept.removed + swept.forgotten) as usize
+        };
         for queue in queues {
+            if by == By::Itself {
+                swept.reclaimed +=
+                    self.reclaim_at_most(now, &[queue], left(&swept), SWEEP_RECLAIM_AFTER).len() as u64;
+            }
             swept.expired += self.expire(now, queue, left(&swept));
             for state in [State::Done, State::Cancelled, State::Dead] {
                 swept.removed += self.retire(now, queue, state, left(&swept), by);

@@ -20,7 +20,7 @@ impl Model {
     /// [`Store::take`](crate::store::Store::take).
     pub fn take(&mut self, now: Timestamp, take: &Take) -> Result<Vec<JobRecord>> {
         take.check()?;
-        self.check_clock(now);
+        self.mark(now);
         self.reclaim(now, &[&take.queue]);
         self.hand_over(now);
         let mut found = Found::at_most(take.n);

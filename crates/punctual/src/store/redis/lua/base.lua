@@ -65,26 +65,28 @@ local function queue(q)
 end
 
 -- Reads the row of the shard:
---   seen: when a reserve, take, extend or settle was last seen (one more than its ms; 0: never)
---   grace: until when nothing is reclaimed after a jump of the clock
+--   seen: the last mark: when a reserve, take, extend, settle, act or sweep was last seen (one more than its ms; 0: never)
+--   grace: not used; earlier versions kept the end of a pause here
 --   fence: the last fence
 --   wide: when upkeep that belongs to no queue is due, at the earliest
 --   epoch: the last epoch that the shard was informed of
 --   format: the format of its keys and rows
--- `pause` is derived: until when nothing is reclaimed now, or false.
+--   silences: what follows: see silence.lua
 local function read_shard()
     local row = call('HGET', $STATE, 'turn')
     if row and 34 <= #row then
         shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, shard.format = unp('>I7I7I7I7I4I2', row)
+        shard.silences = sub(row, 35)
     else
         shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, shard.is_new = 0, 0, 0, 0, 0, true
+        shard.silences = ''
         -- Before there were format numbers, none was stored. The first write into a new shard stores the number.
         shard.format = (row or 0 < call('HLEN', $QUEUES)) and 0 or $FORMAT
     end
-    shard.pause = now < shard.grace and shard.grace <= now + $JUMP_PAUSE and shard.grace
 end
 local function put_shard()
-    call('HSET', $STATE, 'turn', pack('>I7I7I7I7I4I2', shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, $FORMAT))
+    local row = pack('>I7I7I7I7I4I2', shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, $FORMAT)
+    call('HSET', $STATE, 'turn', row .. shard.silences)
     shard.format = $FORMAT
 end
 shard.put_shard = put_shard
@@ -92,16 +94,26 @@ read_shard()
 -- A store with a later format, or with one that this version cannot read, is neither read nor changed. Each put_shard() raises
 -- format 3 to 4, and so does each write that format 3 does not have.
 if $FORMAT < shard.format or shard.format < $FORMAT_MIN then return redis.error_reply('FORMAT ' .. shard.format) end
--- Checks for a jump of the clock. put_shard() stores the time of this call (S14).
-local function check_clock()
-    if now + $JUMP_PAUSE < shard.grace then shard.grace = 0 end
-    -- A jump has one pause: silence after a call during the pause is not a second jump.
-    local had_its_pause = shard.seen - 1 < shard.grace
-    if 0 < shard.seen and shard.seen - 1 + $JUMP < now and not had_its_pause and 0 < call('HLEN', $RUNS) then
-        shard.grace = now + $JUMP_PAUSE
-    end
+-- Leaves a mark, and notes the silence that it ends. put_shard() stores both (S14).
+local function mark()
+    shard.silences = noted(shard.silences, shard.seen - 1, now)
     shard.seen = now + 1
-    shard.pause = now < shard.grace and shard.grace <= now + $JUMP_PAUSE and shard.grace
+end
+-- Returns when a lease with this end and length can be reclaimed (S9).
+function shard.over_at(till, lasts) return over_at(shard.silences, till, lasts) end
+-- Returns whether leases can end later than their length from now, because the clock went back.
+function shard.can_end_late() return shard.silences ~= '' and now < unp('>I7', shard.silences) end
+-- Returns when a call is needed that leaves a mark for a lease of this queue, or reclaims it; NEVER if there is none.
+local function watch_of(q)
+    local members, ids = call('ZRANGEBYLEX', $LEASES, '[' .. q, '(' .. q .. '\255', 'LIMIT', 0, $WATCHED_MAX), {}
+    for i, member in ipairs(members) do ids[i] = sub(member, 10) end
+    if #ids == 0 then return $NEVER end
+    local rows, at = call('HMGET', $RUNS, unpack(ids)), $NEVER
+    for i, member in ipairs(members) do
+        local till, lasts = unp('>I6', member, 4), rows[i] and 32 <= #rows[i] and unp('>I4', rows[i], 29) or 0
+        at = min(at, over_at(shard.silences, till, lasts), now + math.floor(2 * lasts / 5))
+    end
+    return at
 end
 
 -- The rules and the pending writes; each is made at its first use.

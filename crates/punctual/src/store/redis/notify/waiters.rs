@@ -28,9 +28,11 @@ const TIMES_MAX: usize = 16;
 /// The times for which this process wakes, for a queue, as a reserve reports them to the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
-    /// It uses its own timer, whatever other processes do: it does not listen, or others may have been notified
-    /// before it did.
+    /// It uses its own timer, whatever other processes do, because it does not listen.
     OwnTimer,
+    /// So it does, and it trusts no time of others: it looks for the first time, or a notification may have been lost. The
+    /// processes that wake for the queue's time may be dead. So that time is notified anew.
+    FirstLook,
     /// These times. It leaves any other time to two other processes.
     Times(Vec<Timestamp>),
 }
@@ -363,8 +365,16 @@ impl Waiters {
             if ANSWERED_MAX <= self.answered.len() && !self.answered.contains_key(queue) {
                 self.answered.clear();
             }
+            // If work is left, the queue's time was not looked at.
+            if !is_all && !self.has_looked(queue) {
+                continue;
+            }
             self.answered.insert(queue.to_owned(), (now, before.doubts));
         }
+    }
+
+    fn has_looked(&self, queue: &str) -> bool {
+        self.answered.get(queue).is_some_and(|(_, doubts)| *doubts == self.doubts)
     }
 
     /// Returns the times for which this process wakes, for a queue.
@@ -373,8 +383,10 @@ impl Waiters {
         let listens = self.is_listened_to(queue) || self.left.get(queue).is_some_and(is_near);
         // A process that was notified before the first check here may be dead, and so may notifications be that were
         // lost with a connection.
-        let has_looked = self.answered.get(queue).is_some_and(|(_, doubts)| *doubts == self.doubts);
-        if !listens || !has_looked {
+        if !self.has_looked(queue) {
+            return Hold::FirstLook;
+        }
+        if !listens {
             return Hold::OwnTimer;
         }
         let times = self.notifications.get(queue).into_iter().flat_map(Notifications::held);
@@ -393,7 +405,7 @@ impl Waiters {
         before: Heard,
         now: Instant,
     ) -> Option<Unheard> {
-        if *hold == Hold::OwnTimer {
+        if !matches!(hold, Hold::Times(_)) {
             if ANSWERED_MAX <= self.own_timers.len() {
                 self.own_timers.clear();
             }
@@ -606,11 +618,11 @@ mod tests {
     fn a_time_of_its_own_stands_beside_rings_for_now_and_is_held_until_a_look_answers_it() {
         let (mut waiters, start) = (Waiters::default(), Instant::now());
         let id = enter(&mut waiters, &["mail"]);
-        assert_eq!(waiters.hold("mail", start), Hold::OwnTimer, "it has not looked yet");
+        assert_eq!(waiters.hold("mail", start), Hold::FirstLook, "it has not looked yet");
         waiters.answered(["mail"].into_iter(), at(0), waiters.heard(), true);
         let held = |waiters: &Waiters| match waiters.hold("mail", start) {
             Hold::Times(times) => times,
-            Hold::OwnTimer => panic!("it listens"),
+            Hold::OwnTimer | Hold::FirstLook => panic!("it listens, and has looked"),
         };
         assert_eq!(held(&waiters), []);
         let _ = waiters.wake_at("mail", at(100), &Hold::Times(vec![]), waiters.heard(), start);
@@ -628,7 +640,7 @@ mod tests {
         waiters.answered(["mail"].into_iter(), at(100), waiters.heard(), true);
         assert_eq!(held(&waiters), []);
         waiters.doubt();
-        assert_eq!(waiters.hold("mail", start), Hold::OwnTimer, "a notification may have been lost");
+        assert_eq!(waiters.hold("mail", start), Hold::FirstLook, "a notification may have been lost");
     }
 
     #[test]

@@ -25,7 +25,8 @@ pub(crate) async fn sweep(store: &RedisStore, limit: usize) -> Result<Swept> {
             away += 1;
             continue;
         }
-        let done = (all_of_it.expired + all_of_it.removed + all_of_it.forgotten) as usize;
+        let done =
+            (all_of_it.reclaimed + all_of_it.expired + all_of_it.removed + all_of_it.forgotten) as usize;
         if limit <= done {
             all_of_it.more = true;
             break;
@@ -35,6 +36,8 @@ pub(crate) async fn sweep(store: &RedisStore, limit: usize) -> Result<Swept> {
         copies::leave(&live, shard).await;
         let answer = shard.sweep(limit - done, false).await;
         let swept = answer.map_err(|error| if done == 0 { error } else { error.in_part() })?;
+        all_of_it.reclaimed += swept.reclaimed;
+        all_of_it.next_reclaim_ms = all_of_it.next_reclaim_ms.into_iter().chain(swept.next_reclaim_ms).min();
         all_of_it.expired += swept.expired;
         all_of_it.removed += swept.removed;
         all_of_it.forgotten += swept.forgotten;

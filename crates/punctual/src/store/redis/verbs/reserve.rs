@@ -92,6 +92,7 @@ pub(crate) fn arguments(request: &Reserve, holds: &[Hold]) -> Vec<Vec<u8>> {
     for (each, hold) in request.queues.iter().zip(holds) {
         let hold = match hold {
             Hold::OwnTimer => b"-".to_vec(),
+            Hold::FirstLook => b"?".to_vec(),
             Hold::Times(times) => {
                 times.iter().flat_map(|at| at.as_ms().to_be_bytes()[1..].to_vec()).collect()
             }

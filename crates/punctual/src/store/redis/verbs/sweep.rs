@@ -9,6 +9,7 @@ use crate::{
         redis::{
             scripts::SCRIPTS,
             sharded::shard::{Shard, digits},
+            verbs::reserve::NEVER,
         },
     },
 };
@@ -30,12 +31,16 @@ impl Shard {
             let mut reply =
                 answer.map_err(|error| if left == limit as u64 { error } else { error.in_part() })?;
             from = reply.bytes()?;
-            let (expired, removed, forgotten) = (reply.number()?, reply.number()?, reply.number()?);
+            let (reclaimed, expired) = (reply.number()?, reply.number()?);
+            let (removed, forgotten) = (reply.number()?, reply.number()?);
+            let next_reclaim = Some(reply.number()?).filter(|ms| *ms < NEVER);
+            swept.next_reclaim_ms = swept.next_reclaim_ms.into_iter().chain(next_reclaim).min();
             self.notify(&reply.bytes()?)?;
+            swept.reclaimed += reclaimed;
             swept.expired += expired;
             swept.removed += removed;
             swept.forgotten += forgotten;
-            left = left.saturating_sub(expired + removed + forgotten);
+            left = left.saturating_sub(reclaimed + expired + removed + forgotten);
             swept.more = left == 0;
             if swept.more || from.is_empty() {
                 return Ok(swept);

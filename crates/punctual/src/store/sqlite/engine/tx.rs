@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use crate::{
     core::{
         job::State,
-        limits::{JUMP_PAUSE, LEASE_DEFAULT},
+        silence::{GAP_MS, Silences},
         time::Timestamp,
     },
     store::{
@@ -28,6 +28,8 @@ const FILE: &str = include_str!("../sql/tx.sql");
 const STATE: &str = named(FILE, "state");
 const PUT_STATE: &str = named(FILE, "put_state");
 const ANY_LEASE: &str = named(FILE, "any_lease");
+const SILENCES: &str = named(FILE, "silences");
+const PUT_SILENCES: &str = named(FILE, "put_silences");
 const QUEUE_BY_NAME: &str = named(FILE, "queue_by_name");
 const QUEUE_BY_QID: &str = named(FILE, "queue_by_qid");
 const NEW_QUEUE: &str = named(FILE, "new_queue");
@@ -37,9 +39,6 @@ const PUT_ACTIVE_GROUPS: &str = named(FILE, "put_active_groups");
 const PUT_SETTINGS: &str = named(FILE, "put_settings");
 const CALL: &str = named(FILE, "call");
 const PUT_CALL: &str = named(FILE, "put_call");
-
-/// Silence longer than the default lease and its heartbeat is a jump of the clock (S14), or no process was alive.
-const JUMP_MS: i64 = (LEASE_DEFAULT.as_millis() + JUMP_PAUSE.as_millis()) as i64;
 
 /// Returns an instant in milliseconds, as SQLite stores it.
 pub(crate) const fn ms(t: Timestamp) -> i64 {
@@ -245,7 +244,9 @@ pub(crate) struct Q(usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct StoreRow {
     fence: i64,
+    /// The last mark.
     seen: i64,
+    /// Not 0 if silences are stored. An earlier version kept the end of a pause here.
     grace: i64,
     reach: i64,
     grouped: i64,
@@ -287,6 +288,8 @@ pub(crate) struct Tx<'c> {
     by_name: HashMap<String, Q>,
     by_qid: HashMap<i64, Q>,
     store: Option<(StoreRow, StoreRow)>,
+    /// Read when they matter.
+    silences: Option<Silences>,
     notifications: BTreeMap<usize, Timestamp>,
     /// Concurrency keys with events since blocked jobs were last re-checked, one entry per event (S15).
     touched: Vec<(Q, Key)>,
@@ -316,6 +319,7 @@ impl<'c> Tx<'c> {
             by_name: HashMap::new(),
             by_qid: HashMap::new(),
             store: None,
+            silences: None,
             notifications: BTreeMap::new(),
             touched: Vec::new(),
             touched_groups: HashMap::new(),
@@ -502,38 +506,47 @@ impl<'c> Tx<'c> {
         Ok(store.fence)
     }
 
-    /// Notes that a reserve, take, extend or settle happened now, after a check for a jump of the clock. After a jump
-    /// nothing is reclaimed for one heartbeat, so that holders can extend their leases first (S14).
-    pub(crate) fn touch_clock(&mut self) -> Step<()> {
-        let (conn, now, grace) = (self.conn, self.now_ms(), ms(self.now.after(JUMP_PAUSE)));
-        let store = self.store()?;
-        if grace < store.grace {
-            // It is further ahead than possible: the clock went back since.
-            store.grace = 0;
+    /// Leaves a mark, and notes the silence that it ends (S14).
+    pub(crate) fn mark(&mut self) -> Step<()> {
+        let (conn, now) = (self.conn, self.now);
+        let row = self.store()?;
+        let seen = (0 < row.seen).then(|| instant(row.seen));
+        row.seen = ms(now);
+        let is_near = seen.is_some_and(|seen| seen <= now && now.since(seen).as_millis() <= GAP_MS.into());
+        let has_silences = 0 < row.grace;
+        if is_near && !has_silences {
+            return Ok(());
         }
-        // A jump has one pause: after a call during the pause, silence is no second jump.
-        let had_its_pause = store.seen < store.grace;
-        if store.seen + JUMP_MS < now && !had_its_pause && conn.prepare_cached(ANY_LEASE)?.exists([])? {
-            store.grace = grace;
+        let leases_exist = conn.prepare_cached(ANY_LEASE)?.exists([])?;
+        if !leases_exist && !has_silences {
+            return Ok(());
         }
-        store.seen = now;
+        let before = self.silences()?.clone();
+        let mut silences = before.clone();
+        silences.note(seen, now, leases_exist);
+        self.store()?.grace = i64::from(silences != Silences::default());
+        if silences != before {
+            conn.prepare_cached(PUT_SILENCES)?.execute([silences.to_bytes()])?;
+            self.silences = Some(silences);
+        }
         Ok(())
     }
 
-    /// Starts a pause for an expected silence. However long it was, the next call finds a pause: nothing is reclaimed
-    /// for one heartbeat (S14).
-    pub(crate) fn begin_pause(&mut self) -> Step<()> {
-        let store = self.store()?;
-        (store.seen, store.grace) = (0, 0);
-        Ok(())
-    }
-
-    /// Returns until when nothing is reclaimed, if so now. A time further ahead than possible was left by a clock
-    /// that went back, and is void.
-    pub(crate) fn grace(&mut self) -> Step<Option<Timestamp>> {
-        let (now, longest) = (self.now, self.now.after(JUMP_PAUSE));
-        let grace = instant(self.store()?.grace);
-        Ok((now < grace && grace <= longest).then_some(grace))
+    /// Returns the silences that may hold leases back.
+    pub(crate) fn silences(&mut self) -> Step<&Silences> {
+        if self.silences.is_none() {
+            let mut known = Silences::default();
+            if 0 < self.store()?.grace {
+                let row = self
+                    .conn
+                    .prepare_cached(SILENCES)?
+                    .query_row([], |row| Ok(row.get(0).unwrap_or_default()))
+                    .optional()?;
+                known = row.map(|bytes: Vec<u8>| Silences::from_bytes(&bytes)).unwrap_or_default();
+            }
+            self.silences = Some(known);
+        }
+        Ok(self.silences.get_or_insert_default())
     }
 
     /// Returns the time of the last reserve, take, extend or settle.

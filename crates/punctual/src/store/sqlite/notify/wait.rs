@@ -119,7 +119,8 @@ pub(crate) async fn wait(store: &SqliteStore, queues: &[String], at_most: Durati
                 queues.extend(tx.queue(name)?);
                 free_at = lock::free_at(tx, name)?.into_iter().chain(free_at).min();
             }
-            Ok(reserve::next(tx, &queues)?.into_iter().chain(free_at).min())
+            let mark = tx.seen()?;
+            Ok(reserve::next(tx, &queues, mark)?.into_iter().chain(free_at).min())
         });
         let next = next.await?;
         if was_written && next.is_some_and(|next| next.after(UNHEARD) <= store.options.clock.now()) {

@@ -5,7 +5,13 @@
 -- Cost: index ranges of exactly the rows used.
 
 -- name: past_their_time
-SELECT until, id FROM punctual_lease WHERE q = ?1 AND until <= ?2 ORDER BY until, id LIMIT ?3;
+SELECT until, id, lasts FROM punctual_lease WHERE q = ?1 AND until <= ?2 ORDER BY until, id LIMIT ?3;
+
+-- name: last_to_end
+SELECT id, until, lasts FROM punctual_lease WHERE q = ?1 ORDER BY until DESC, id DESC LIMIT ?2;
+
+-- name: shorten
+UPDATE punctual_lease SET until = ?2 WHERE id = ?1;
 
 -- name: due_fifo
 SELECT run_at, id FROM punctual_due WHERE q = ?1 AND pri = ?2 AND run_at <= ?3 ORDER BY run_at, id LIMIT ?4;
@@ -25,5 +31,5 @@ DELETE FROM punctual_due WHERE q = ?1 AND pri = ?2 AND (run_at, id) >= (?3, ?4) 
 -- name: first_due
 SELECT run_at FROM punctual_due WHERE q = ?1 AND pri = ?2 ORDER BY run_at LIMIT 1;
 
--- name: first_lease
-SELECT until FROM punctual_lease WHERE q = ?1 AND until > ?2 ORDER BY until LIMIT 1;
+-- name: first_to_end
+SELECT until, lasts FROM punctual_lease WHERE q = ?1 ORDER BY until, id LIMIT ?2;

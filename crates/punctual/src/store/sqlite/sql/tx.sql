@@ -1,5 +1,5 @@
 -- State that a transaction reads once and writes once: the store's state row, queues with their counters, last calls.
--- Tables: punctual_state, punctual_queue, punctual_call, punctual_lease.
+-- Tables: punctual_state, punctual_meta, punctual_queue, punctual_call, punctual_lease.
 -- Rules: S3, S10, S14.
 -- Cost: one seek each.
 
@@ -8,6 +8,13 @@ SELECT fence, seen, grace, reach, grouped FROM punctual_state WHERE one = 1;
 
 -- name: put_state
 UPDATE punctual_state SET fence = ?1, seen = ?2, grace = ?3, reach = ?4, grouped = ?5 WHERE one = 1;
+
+-- name: silences
+-- The silences that may hold leases back (S14), as `core/silence.rs` encodes them.
+SELECT v FROM punctual_meta WHERE k = 'silences';
+
+-- name: put_silences
+INSERT OR REPLACE INTO punctual_meta (k, v) VALUES ('silences', ?1);
 
 -- name: any_lease
 SELECT 1 FROM punctual_lease LIMIT 1;

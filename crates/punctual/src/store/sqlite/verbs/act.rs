@@ -18,12 +18,14 @@ use crate::{
                 keys,
                 places::{Due, End, EndedRow, LeaseRow, Place},
             },
+            verbs::reserve::reclaim_if_over,
         },
     },
 };
 
 /// Acts on jobs, in order.
 pub(crate) fn act(tx: &mut Tx<'_>, targets: &[Target], action: &Action) -> Step<Vec<Acted>> {
+    tx.mark()?;
     let answers = targets.iter().map(|target| act_one(tx, target, action)).collect();
     tx.hand_over()?;
     answers
@@ -54,6 +56,23 @@ fn act_one(tx: &mut Tx<'_>, target: &Target, action: &Action) -> Step<Acted> {
             return Ok(Acted::WrongState(id, state));
         }
     }
+    let place = match place {
+        Place::Running(lease) if reclaim_if_over(tx, id, &lease)? => {
+            let Some(now) = tx.job(id)? else {
+                let is_cancelled = lease.cancel_requested() && matches!(action, Action::Cancel { .. });
+                return Ok(if is_cancelled { Acted::Done(id, State::Cancelled) } else { Acted::NotFound });
+            };
+            job = now;
+            let place = Place::of(tx, &job)?;
+            // The cancel had been requested.
+            if place.state() == State::Cancelled && matches!(action, Action::Cancel { .. }) {
+                return Ok(Acted::Done(id, State::Cancelled));
+            }
+            place
+        }
+        place => place,
+    };
+    let state = place.state();
     match (action, place) {
         (Action::Cancel { reason }, Place::Waiting) => {
             let reason = cut_error(reason.as_deref().unwrap_or("cancelled"));

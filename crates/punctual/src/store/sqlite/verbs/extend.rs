@@ -25,7 +25,7 @@ const PUT_NOTES: &str = named(FILE, "put_notes");
 
 /// Extends the leases that are current, expired or not (S8, S9), and stores the notes of their runs.
 pub(crate) fn extend(tx: &mut Tx<'_>, beats: &[Heartbeat]) -> Step<Vec<LeaseStatus>> {
-    tx.touch_clock()?;
+    tx.mark()?;
     let mut answers = Vec::with_capacity(beats.len());
     for Heartbeat { lease, notes, company, lasts } in beats {
         let Some(mut row) = tx.lease(lease.job)?.filter(|row| row.is(lease)) else {

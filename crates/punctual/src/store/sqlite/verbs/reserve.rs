@@ -12,8 +12,9 @@ use crate::{
         id::JobId,
         job::Priority,
         lifecycle::{is_last_chance, lease_ms, reclaimed},
-        limits::{RECLAIM_MAX, SWEEP_RIDE_MAX},
-        time::Timestamp,
+        limits::{RECLAIM_MAX, SWEEP_RECLAIM_AFTER, SWEEP_RIDE_MAX, WATCHED_MAX},
+        silence::watch_at,
+        time::{Timestamp, ceil_ms},
     },
     store::{
         Batch, Lease, QueueRequest, Reclaimed, Reserve, Reserved,
@@ -36,7 +37,12 @@ use crate::{
 const FILE: &str = include_str!("../sql/reserve.sql");
 const PAST_THEIR_TIME: &str = named(FILE, "past_their_time");
 const FIRST_DUE: &str = named(FILE, "first_due");
-const FIRST_LEASE: &str = named(FILE, "first_lease");
+const FIRST_TO_END: &str = named(FILE, "first_to_end");
+const LAST_TO_END: &str = named(FILE, "last_to_end");
+const SHORTEN: &str = named(FILE, "shorten");
+
+/// Other processes learn of leases that last this long or longer in time without a notification: they look once a second.
+const UNTOLD_MIN: Duration = Duration::from_millis(2_500);
 
 /// A numbered reserve (S3).
 pub(crate) fn reserve(tx: &mut Tx<'_>, request: &Reserve) -> Step<Batch> {
@@ -53,7 +59,7 @@ pub(crate) fn reserve(tx: &mut Tx<'_>, request: &Reserve) -> Step<Batch> {
         let jobs = if request.call.number == number { replay(tx, &answer)? } else { Vec::new() };
         return batch(tx, &named, jobs, Vec::new());
     }
-    tx.touch_clock()?;
+    tx.mark()?;
     let reclaimed = reclaim(tx, &named)?;
     tx.hand_over()?;
     let jobs = lease_due(tx, &queues, request)?;
@@ -62,9 +68,11 @@ pub(crate) fn reserve(tx: &mut Tx<'_>, request: &Reserve) -> Step<Batch> {
     tx.hand_over()?;
     let batch = batch(tx, &named, jobs, reclaimed)?;
     if !batch.jobs.is_empty() {
+        let shortest = batch.jobs.iter().map(|job| job.lasts).min().filter(|lasts| *lasts < UNTOLD_MIN);
+        let watch_at = shortest.map(|lasts| watch_at(Timestamp::MAX, ceil_ms(lasts), tx.now));
         // A caller that got jobs may be busy now, so another one must wake for what is left.
         for q in named {
-            if let Some(t) = first_due(tx, q)? {
+            if let Some(t) = first_due(tx, q)?.into_iter().chain(watch_at).min() {
                 tx.notify(q, t);
             }
         }
@@ -103,32 +111,93 @@ fn reserved(tx: &mut Tx<'_>, lease: Lease, row: LeaseRow, job: Job) -> Step<Rese
     Ok(Reserved { lease, until, lasts, job: job.into_record(&name, &Place::Running(row)) })
 }
 
-/// Reclaims up to 32 expired leases, oldest first (S9), unless the clock has just jumped (S14).
+/// Looks at the expired leases that ended first, and reclaims those that no silence holds back (S9).
 pub(crate) fn reclaim(tx: &mut Tx<'_>, queues: &[Q]) -> Step<Vec<Reclaimed>> {
-    if tx.grace()?.is_some() {
-        return Ok(Vec::new());
-    }
-    let mut expired: Vec<(i64, Vec<u8>)> = Vec::new();
+    reclaim_at_most(tx, queues, RECLAIM_MAX, Duration::ZERO)
+}
+
+/// The same, but it looks at no more than `limit` of them, and reclaims those that have been over for `after`.
+pub(crate) fn reclaim_at_most(
+    tx: &mut Tx<'_>,
+    queues: &[Q],
+    limit: usize,
+    after: Duration,
+) -> Step<Vec<Reclaimed>> {
+    shorten(tx, queues)?;
+    let limit = limit.min(RECLAIM_MAX);
+    let mut expired: Vec<(i64, Vec<u8>, i64)> = Vec::new();
     for (at, q) in queues.iter().enumerate() {
         if queues[..at].contains(q) {
             continue;
         }
         let mut stmt = tx.conn.prepare_cached(PAST_THEIR_TIME)?;
-        let mut rows = stmt.query(params![tx.at(*q).qid, tx.now_ms(), int(RECLAIM_MAX)])?;
+        let mut rows = stmt.query(params![tx.at(*q).qid, tx.now_ms(), int(limit)])?;
         while let Some(row) = rows.next()? {
             expired.push((
                 row.get(0).unwrap_or_default(),
                 row.get_ref(1)?.as_bytes().unwrap_or_default().to_vec(),
+                row.get(2).unwrap_or_default(),
             ));
         }
     }
+    if expired.is_empty() {
+        return Ok(Vec::new());
+    }
     expired.sort_unstable();
-    expired.truncate(RECLAIM_MAX);
+    expired.truncate(limit);
+    let now = tx.now;
+    let silences = tx.silences()?;
+    expired.retain(|&(until, _, lasts)| silences.over_at(instant(until), length(lasts)).after(after) <= now);
     let mut answers = Vec::with_capacity(expired.len());
-    for (_, id) in expired {
+    for (_, id, _) in expired {
         answers.extend(reclaim_one(tx, &id)?);
     }
     Ok(answers)
+}
+
+/// Reclaims the lease of a running job if it has expired and no silence holds it back (S9). Returns whether it did.
+pub(crate) fn reclaim_if_over(tx: &mut Tx<'_>, id: JobId, row: &LeaseRow) -> Step<bool> {
+    let (now, lasts_ms) = (tx.now, length(row.lasts_ms));
+    let until = row.until.min(now.after(Duration::from_millis(lasts_ms)));
+    if until < row.until {
+        tx.conn.prepare_cached(SHORTEN)?.execute(params![id.as_bytes(), ms(until)])?;
+    }
+    let is_over = tx.silences()?.over_at(until, lasts_ms) <= now;
+    if is_over {
+        reclaim_one(tx, id.as_bytes())?;
+    }
+    Ok(is_over)
+}
+
+/// Shortens leases that end later than their length from now, because the clock went back: those that end last (S14).
+fn shorten(tx: &mut Tx<'_>, queues: &[Q]) -> Step<()> {
+    let now = tx.now;
+    if !tx.silences()?.can_end_late(now) {
+        return Ok(());
+    }
+    let mut last: Vec<(i64, Vec<u8>, i64)> = Vec::new();
+    for q in queues {
+        let mut stmt = tx.conn.prepare_cached(LAST_TO_END)?;
+        let mut rows = stmt.query(params![tx.at(*q).qid, int(RECLAIM_MAX)])?;
+        while let Some(row) = rows.next()? {
+            let id = row.get_ref(0)?.as_bytes().unwrap_or_default().to_vec();
+            last.push((row.get(1).unwrap_or_default(), id, row.get(2).unwrap_or_default()));
+        }
+    }
+    last.sort_unstable();
+    last.dedup();
+    for (until, id, lasts) in last.into_iter().rev().take(RECLAIM_MAX) {
+        let longest = ms(now.after(Duration::from_millis(length(lasts))));
+        if longest < until {
+            tx.conn.prepare_cached(SHORTEN)?.execute(params![id, longest])?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the length of a lease as it is stored, in milliseconds.
+fn length(lasts: i64) -> u64 {
+    lasts.max(0).cast_unsigned()
 }
 
 fn reclaim_one(tx: &mut Tx<'_>, id: &[u8]) -> Step<Option<Reclaimed>> {
@@ -263,35 +332,49 @@ pub(crate) fn first_due_of(conn: &Connection, qid: i64) -> rusqlite::Result<Opti
     Ok(first.map(instant))
 }
 
-/// Returns when the first lease of a queue expires. Expired ones count at the end of the pause, if there is one.
-fn first_lease(tx: &mut Tx<'_>, q: Q) -> Step<Option<Timestamp>> {
-    let grace = tx.grace()?;
-    let qid = tx.at(q).qid;
-    let mut stmt = tx.conn.prepare_cached(FIRST_LEASE)?;
-    let mut first_after = |t: i64| -> rusqlite::Result<Option<Timestamp>> {
-        Ok(stmt.query_row([qid, t], |row| row.get(0)).optional()?.map(instant))
-    };
-    let first = first_after(-1)?;
-    match grace {
-        Some(end) if first.is_some_and(|first| first <= tx.now) => {
-            Ok(first_after(tx.now_ms())?.into_iter().chain([end]).min())
+/// Returns when a call is needed for a lease of this queue, if one is, counted from the mark `from`. `by_sweep`: when a sweep is, for
+/// those that have expired.
+fn watch(tx: &mut Tx<'_>, q: Q, from: Timestamp, by_sweep: bool) -> Step<Option<Timestamp>> {
+    let (qid, now) = (tx.at(q).qid, tx.now);
+    let mut first = Vec::new();
+    {
+        let mut stmt = tx.conn.prepare_cached(FIRST_TO_END)?;
+        let mut rows = stmt.query(params![qid, int(WATCHED_MAX)])?;
+        while let Some(row) = rows.next()? {
+            first.push((instant(row.get(0).unwrap_or_default()), length(row.get(1).unwrap_or_default())));
         }
-        _ => Ok(first),
     }
+    if first.is_empty() {
+        return Ok(None);
+    }
+    let silences = tx.silences()?;
+    let after = if by_sweep { SWEEP_RECLAIM_AFTER } else { Duration::ZERO };
+    let watched = first.into_iter().filter(|(until, _)| !by_sweep || *until <= now);
+    Ok(watched.map(|(until, lasts)| watch_at(silences.over_at(until, lasts).after(after), lasts, from)).min())
+}
+
+/// Returns when a sweep can reclaim the first of the expired leases.
+pub(crate) fn next_reclaim(tx: &mut Tx<'_>, queues: &[Q]) -> Step<Option<Timestamp>> {
+    let mut next = None;
+    for &q in queues {
+        next = watch(tx, q, tx.now, true)?.into_iter().chain(next).min();
+    }
+    Ok(next)
 }
 
 /// Makes the answer, with what is next in these queues.
 fn batch(tx: &mut Tx<'_>, queues: &[Q], jobs: Vec<Reserved>, reclaimed: Vec<Reclaimed>) -> Step<Batch> {
-    let next_due = next(tx, queues)?.map(|t| t.since(tx.now).saturating_sub(tx.into_ms));
+    let next_due = next(tx, queues, tx.now)?.map(|t| t.since(tx.now).saturating_sub(tx.into_ms));
     Ok(Batch { now: tx.now, jobs, more: next_due.is_some_and(|d| d.is_zero()), next_due, reclaimed })
 }
 
-/// Returns when a waiting job is due or a lease expires in these queues; the time can be in the past.
-pub(crate) fn next(tx: &mut Tx<'_>, queues: &[Q]) -> Step<Option<Timestamp>> {
+/// Returns when a waiting job is due, or a call is needed for a lease, in these queues; the time can be in the past. `mark`: the mark
+/// from which leases are watched.
+pub(crate) fn next(tx: &mut Tx<'_>, queues: &[Q], mark: Timestamp) -> Step<Option<Timestamp>> {
     let mut next: Option<Timestamp> = None;
     for &q in queues {
         let due = first_due(tx, q)?;
-        let lease = first_lease(tx, q)?;
+        let lease = watch(tx, q, mark, false)?;
         next = next.into_iter().chain(due).chain(lease).min();
     }
     Ok(next)

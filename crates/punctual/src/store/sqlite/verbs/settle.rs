@@ -26,7 +26,7 @@ pub(crate) fn settle(
     batch: &[Settlement],
     then: Option<&Reserve>,
 ) -> Step<(Vec<Settled>, Option<Batch>)> {
-    tx.touch_clock()?;
+    tx.mark()?;
     let mut queues: Vec<Q> = Vec::new();
     let answers = end_all(tx, batch, &mut queues)?;
     sweep::ride(tx, &queues, batch.len() + SWEEP_RIDE_MAX)?;

@@ -6,8 +6,8 @@ use rusqlite::{params, types::Value};
 use crate::{
     core::{
         job::State,
-        limits::{CALL_MEMORY, ID_MEMORY, ID_MEMORY_MAX},
-        time::Timestamp,
+        limits::{CALL_MEMORY, ID_MEMORY, ID_MEMORY_MAX, SWEEP_RECLAIM_AFTER},
+        time::{Timestamp, ceil_ms},
     },
     store::{
         Keep, Swept,
@@ -18,7 +18,10 @@ use crate::{
                 tx::{Kept, Q, Tx, instant, int, ms},
             },
             state::places::{End, EndedRow, Place},
-            verbs::{queue::queues_behind, reserve::job_id},
+            verbs::{
+                queue::queues_behind,
+                reserve::{job_id, next_reclaim, reclaim_at_most},
+            },
         },
     },
 };
@@ -43,8 +46,11 @@ const QUEUES_MAX: usize = 500;
 /// Sweeps queues after `after` by name, then the whole store. Also returns the queue after which the next sweep
 /// continues, if there are more.
 pub(crate) fn sweep(tx: &mut Tx<'_>, limit: usize, after: Option<&str>) -> Step<(Swept, Option<String>)> {
+    tx.mark()?;
     let queues = queues_behind(tx, after, QUEUES_MAX)?;
     let mut swept = sweep_queues(tx, &queues, limit, By::Itself)?;
+    let now = tx.now;
+    swept.next_reclaim_ms = next_reclaim(tx, &queues)?.map(|at| ceil_ms(at.since(now)));
     tx.hand_over()?;
     let last = queues.last().filter(|_| queues.len() == QUEUES_MAX).map(|q| tx.at(*q).name.clone());
     // What is left of these queues comes first.
@@ -68,6 +74,9 @@ enum By {
 fn sweep_queues(tx: &mut Tx<'_>, queues: &[Q], limit: usize, by: By) -> Step<Swept> {
     let mut sweep = Sweep { by, left: limit, done: Swept::default() };
     for &q in queues {
+        if sweep.by == By::Itself {
+            sweep.reclaim(tx, q)?;
+        }
         sweep.expire(tx, q)?;
         for state in ENDED {
             sweep.remove(tx, q, state)?;
@@ -87,6 +96,14 @@ struct Sweep {
 }
 
 impl Sweep {
+    /// Reclaims expired leases, so that also those of queues that no worker serves end (S9).
+    fn reclaim(&mut self, tx: &mut Tx<'_>, q: Q) -> Step<()> {
+        let reclaimed = reclaim_at_most(tx, &[q], self.left, SWEEP_RECLAIM_AFTER)?.len();
+        self.done.reclaimed += reclaimed as u64;
+        self.left -= reclaimed;
+        Ok(())
+    }
+
     /// Cancels waiting jobs past their `expires_at`, oldest first.
     fn expire(&mut self, tx: &mut Tx<'_>, q: Q) -> Step<()> {
         let qid = tx.at(q).qid;

@@ -24,7 +24,7 @@ use crate::{
 
 /// Takes jobs, at most once.
 pub(crate) fn take(tx: &mut Tx<'_>, take: &Take) -> Step<Vec<JobRecord>> {
-    tx.touch_clock()?;
+    tx.mark()?;
     let queue = tx.queue(&take.queue)?;
     let queues = queue.as_slice();
     reclaim(tx, queues)?;

@@ -9,7 +9,8 @@
 -- Flags of a queue and lengths of rows: see queue() and read_shard() in ../base.lua; of runs and records: ../state/codec.lua.
 -- Cost: O(log N), 10 to 27 commands; with groups, up to 19 more.
 local function reserve_one(acks, from)
-    if #ARGV ~= from + 9 then return end
+    -- A caller that trusts no time of others is for the general path.
+    if #ARGV ~= from + 9 or ARGV[from + 9] == '?' then return end
     local call, pack, unp, sub, char, byte = redis.call, struct.pack, struct.unpack, string.sub, string.char, string.byte
     local now, into = tonumber(ARGV[1]), 0
     if not now then
@@ -20,8 +21,9 @@ local function reserve_one(acks, from)
     local turn = call('HGET', $STATE, 'turn')
     if not turn or #turn < 34 then return end
     local seen, grace, fence, wide, epoch, format = unp('>I7I7I7I7I4I2', turn)
-    if format ~= $FORMAT or now < grace or wide <= now then return end
-    if 0 < seen and seen - 1 + $JUMP < now then return end
+    -- Leases that end too late, because the clock went back, are for the general path.
+    local silences = noted(sub(turn, 35), seen - 1, now)
+    if format ~= $FORMAT or wide <= now or silences ~= '' and now < unp('>I7', silences) then return end
     -- The run of the acked job. Its flags show a key, a group or a history. Any verdict but a bare ack is longer than a fence.
     local acked, acked_run, freed, acked_gid = ARGV[3], nil, nil, nil
     if acks == 1 then
@@ -76,11 +78,13 @@ local function reserve_one(acks, from)
         end
     end
 
-    -- The end of the first lease after the ack.
-    local leases = call('ZRANGEBYLEX', $LEASES, '[' .. q, '(' .. q .. '\255', 'LIMIT', 0, 1 + acks)
-    local first = leases[1]
-    if acks == 1 and first == acked_place .. acked then first = leases[2] end
-    if first and #first < 9 then return end
+    -- The leases after the ack that end first.
+    local leases, others = call('ZRANGEBYLEX', $LEASES, '[' .. q, '(' .. q .. '\255', 'LIMIT', 0, $WATCHED_MAX + acks), {}
+    for _, member in ipairs(leases) do
+        if #member < 25 then return end
+        if acks == 0 or member ~= acked_place .. acked then others[#others + 1] = member end
+    end
+    local first = others[1]
     local till = first and unp('>I6', first, 4) or $NEVER
     if till <= now then return end
     -- Returns the first due job of the queue or of a group, and when the next one is due: now, if it is. Returns nothing if a member cannot
@@ -249,8 +253,23 @@ local function reserve_one(acks, from)
         end
     end
     call('HSET', $CALLS, key, pack('>I8', number) .. time .. given)
-    call('HSET', $STATE, 'turn', pack('>I7I7I7I7I4I2', now + 1, grace, fence, wide, epoch, format))
+    call('HSET', $STATE, 'turn', pack('>I7I7I7I7I4I2', now + 1, grace, fence, wide, epoch, format) .. silences)
 
+    -- When a call is needed for these leases: see watch_of() in ../base.lua.
+    if now < due and till < $NEVER then
+        local own, ids, rows = run and sub(run, 9, 17) .. id, {}, {}
+        others[$WATCHED_MAX + 1] = nil
+        if own and #others == $WATCHED_MAX then
+            if own < others[#others] then others[#others] = nil else own = nil end
+        end
+        for i, other in ipairs(others) do ids[i] = sub(other, 10) end
+        if 0 < #ids then rows = call('HMGET', $RUNS, unpack(ids)) end
+        till = own and now + math.floor(2 * lasts / 5) or $NEVER
+        for i = 1, #ids do
+            local length = rows[i] and 32 <= #rows[i] and unp('>I4', rows[i], 29) or 0
+            till = math.min(till, over_at(silences, unp('>I6', others[i], 4), length), now + math.floor(2 * length / 5))
+        end
+    end
     -- Which process wakes for the queue next.
     local notification, held, is_hinted = KEYS[$NOTIFICATIONS], ARGV[from + 9], now < spare or has_groups
     if now < spare then spare = 0 end

@@ -15,7 +15,7 @@ local function as_chunk(bytes)
     return (#bytes < 255 and char(#bytes) or '\255' .. pack('>I4', #bytes)) .. bytes
 end
 
-shard.swept = {expired = 0, removed = 0, forgotten = 0}
+shard.swept = {reclaimed = 0, expired = 0, removed = 0, forgotten = 0}
 
 -- Returns the position after a chunk. A chunk has its length, in one byte or in 255 and four, then its bytes.
 local function behind_chunk(rec, at)

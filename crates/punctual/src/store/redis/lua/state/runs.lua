@@ -109,31 +109,68 @@ local function note(id, run, notes)
     put_history(job)
     set_history(run)
 end
--- Reclaims expired leases of these queues, oldest first (S9). Returns them: fence8 id state1, name as a chunk.
-local function reclaim(named)
-    local expired, met = {}, {}
+-- Shortens leases of these queues that end later than their length from now, because the clock went back: those that end last.
+local function shorten(named)
+    local last, met = {}, {}
     for _, q in ipairs(named) do
         if not met[q] then
             met[q] = true
-            local some = call('ZRANGEBYLEX', $LEASES, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, $RECLAIM_MAX)
+            local some = call('ZREVRANGEBYLEX', $LEASES, '(' .. q .. '\255', '[' .. q, 'LIMIT', 0, $RECLAIM_MAX)
+            for _, member in ipairs(some) do last[#last + 1] = sub(member, 4) .. q end
+        end
+    end
+    table.sort(last)
+    for i = #last, max(1, #last - $RECLAIM_MAX + 1), -1 do
+        local id, row = sub(last[i], 7, 22), nil
+        row = call('HGET', $RUNS, id)
+        if row and now + run_of(row).lasts < run_of(row).till then extend_lease(id, run_of(row)) end
+    end
+end
+-- Looks at the expired leases of these queues that ended first, and reclaims those that no silence holds back (S9). Returns them:
+-- fence8 id state1, name as a chunk; and how many they are. `limit`: how many it looks at, at most. `after`: for how long they must have
+-- been over.
+local function reclaim(named, limit, after)
+    local expired, met = {}, {}
+    limit = min(limit or $RECLAIM_MAX, $RECLAIM_MAX)
+    if shard.can_end_late() then shorten(named) end
+    for _, q in ipairs(named) do
+        if not met[q] then
+            met[q] = true
+            local some = call('ZRANGEBYLEX', $LEASES, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, limit)
             for _, member in ipairs(some) do expired[#expired + 1] = sub(member, 4) .. q end
         end
     end
     table.sort(expired)
     local answer = {}
-    for i = 1, min(#expired, $RECLAIM_MAX) do
+    for i = 1, min(#expired, limit) do
         local id, q = sub(expired[i], 7, 22), sub(expired[i], 23)
         local job = load(id)
-        if job and job.run then
-            answer[#answer + 1] = pack('>I8', job.run.fence) .. id .. char(reclaimed(job)) .. name_of(q)
-        else
+        if not job or not job.run then
             -- A lease without a job is of no use: it is dropped, as an audit would do.
             end_lost(q, id)
             call('ZREM', $LEASES, q .. sub(expired[i], 1, 6) .. id)
             call('HDEL', $RUNS, id)
+        elseif shard.over_at(job.run.till, job.run.lasts) + (after or 0) <= now then
+            answer[#answer + 1] = pack('>I8', job.run.fence) .. id .. char(reclaimed(job)) .. name_of(q)
         end
     end
-    return concat(answer)
+    return concat(answer), #answer
+end
+-- Reclaims the lease of a running job if it has expired and no silence holds it back. Returns the state of the job if so.
+local function reclaim_if_over(job)
+    if now + job.run.lasts < job.run.till then extend_lease(job.id, job.run) end
+    if shard.over_at(job.run.till, job.run.lasts) <= now then return reclaimed(job) end
+end
+-- Returns when a sweep can reclaim the first of the expired leases of a queue.
+local function next_reclaim(q)
+    local at = $NEVER
+    for _, member in ipairs(call('ZRANGEBYLEX', $LEASES, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, $WATCHED_MAX)) do
+        local row = call('HGET', $RUNS, sub(member, 10))
+        local lasts = row and 32 <= #row and unp('>I4', row, 29) or 0
+        at = min(at, shard.over_at(unp('>I6', member, 4), lasts) + $SWEEP_RECLAIM_AFTER, now + math.floor(2 * lasts / 5))
+    end
+    return at
 end
 
+rules.reclaim_if_over, rules.next_reclaim = reclaim_if_over, next_reclaim
 rules.OVERRULED, rules.verdict, rules.done_history, rules.note, rules.reclaim = OVERRULED, verdict, done_history, note, reclaim

@@ -153,6 +153,12 @@ local function sweep(named, limit, slice)
                 some(what, n)
                 next = min(next, due)
             end
+            if slice then
+                part('reclaimed', function(most)
+                    local _, n = reclaim({q}, most, $SWEEP_RECLAIM_AFTER)
+                    return n, $NEVER
+                end)
+            end
             part('expired', expire, q, bytes_max)
             -- The due time in the queue's row is left as it is.
             if bytes_max <= shard.bytes then return i end
@@ -174,6 +180,7 @@ local function sweep(named, limit, slice)
                     idle = idle - 1
                 end
             end
+            if slice then slice.next_reclaim = min(slice.next_reclaim, next_reclaim(q)) end
             if slice and next == $NEVER and not holds_something(q) then rest(q, slice.names[i]) end
         end
     end

@@ -8,6 +8,8 @@
 --   not found, W wrong state, U unique conflict with id.
 -- It stops after a mebibyte of records. Targets without an answer are left to another call. Cost: O(n log N).
 drains()
+mark()
+put_shard()
 local action, a, b = ARGV[2], ARGV[3], ARGV[4]
 local answers = {}
 local load, holder, put_key, window_end = rules().load, rules().holder, rules().put_key, rules().window_end
@@ -88,19 +90,10 @@ local function change(job)
     answer('D', job)
 end
 
-for i = 5, #ARGV, 3 do
-    local id, digest, guard = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-    if id == '' then id = holder(digest) end
-    local job = id and load(id)
-    if not job then
-        answers[#answers + 1] = 'N' .. string.rep('\0', 17)
-    elseif guard ~= '' and call('HGET', $QUEUES, sub(guard, 6)) ~= job.q then
-        answers[#answers + 1] = 'N' .. string.rep('\0', 17)
-    elseif guard ~= '' and byte(guard) ~= job.state then
-        answer('W', job)
-    elseif guard ~= '' and sub(guard, 2, 5) ~= '\0\0\0\0' and unp('>I4', guard, 2) ~= job.version + 1 then
-        answer('W', job)
-    elseif action == 'cancel' and (job.state == $WAITING or job.state == $RUNNING) then
+local function not_found() answers[#answers + 1] = 'N' .. string.rep('\0', 17) end
+
+local function act(job)
+    if action == 'cancel' and (job.state == $WAITING or job.state == $RUNNING) then
         cancel(job)
     elseif action == 'retry' and ENDED[job.state] then
         retry(job)
@@ -111,6 +104,29 @@ for i = 5, #ARGV, 3 do
         answer('W', job)
     else
         change(job)
+    end
+end
+
+for i = 5, #ARGV, 3 do
+    local id, digest, guard = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+    if id == '' then id = holder(digest) end
+    local job = id and load(id)
+    if not job or guard ~= '' and call('HGET', $QUEUES, sub(guard, 6)) ~= job.q then
+        not_found()
+    elseif guard ~= '' and byte(guard) ~= job.state then
+        answer('W', job)
+    elseif guard ~= '' and sub(guard, 2, 5) ~= '\0\0\0\0' and unp('>I4', guard, 2) ~= job.version + 1 then
+        answer('W', job)
+    else
+        -- A lease that is over is reclaimed first (S9).
+        local state = job.state == $RUNNING and rules().reclaim_if_over(job)
+        if state == $CANCELLED and action == 'cancel' then
+            -- The cancel had been requested.
+            answers[#answers + 1] = 'D' .. id .. char(state)
+        else
+            if state then job = load(id) end
+            if job then act(job) else not_found() end
+        end
     end
     if $BATCH_BYTES_MAX <= shard.bytes then break end
 end

@@ -26,7 +26,7 @@ for i = first, nq == 0 and #ARGV or 0 do
 end
 if 0 < #names then return {concat(names)} end
 drains()
-check_clock()
+mark()
 put_shard()
 local answers = {}
 for i = first, #ARGV do
@@ -41,7 +41,7 @@ for i = first, #ARGV do
         local till, lasts = run.till, unp('>I4', ARGV[i], 26)
         if 0 < lasts then run.lasts = lasts end
         rules().extend_lease(id, run)
-        if run.till < till then pending().notify(run.q, run.till) end
+        if run.till < till then pending().notify(run.q, min(run.till, now + math.floor(2 * run.lasts / 5))) end
         answers[#answers + 1] = run.flags % 2 == 1 and 'c' or 'h'
     end
 end

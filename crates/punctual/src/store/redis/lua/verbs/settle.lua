@@ -18,7 +18,7 @@ local KEYED, WHOLE = 4, 8
 local SERVICE = 16 -- a service of a group
 drains()
 local n = tonumber(ARGV[2])
-check_clock()
+mark()
 local rows = 0 < n and call('HMGET', $RUNS, unpack(ARGV, 3, n + 2)) or {}
 local answers, named, met, places = {}, {}, {}, {}
 -- All acks are written together, with one command for each key.

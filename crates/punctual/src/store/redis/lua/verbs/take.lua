@@ -6,16 +6,14 @@
 -- Cost: as reserve.
 drains()
 local q, n = call('HGET', $QUEUES, ARGV[2]), tonumber(ARGV[3])
-check_clock()
+mark()
 local answer = {shard.epoch, '', ''}
 local named = {}
 if q then
     named[1] = q
     shard.notifications[q] = KEYS[$NOTIFICATIONS]
-    if not shard.pause then
-        rules().reclaim(named)
-        rules().hand_over()
-    end
+    rules().reclaim(named)
+    rules().hand_over()
     local state = {
         n = n, candidates = n + $CANDIDATES_EXTRA, services = $GROUP_SERVICES_MAX, bytes = tonumber(ARGV[5]) or 0, any = ARGV[5] ~= '',
         takes = true,

@@ -1,7 +1,8 @@
 -- A numbered reserve. A repetition extends the leases of the jobs that it returns. put_shard() must follow.
 -- ARGV, from ARGV[from] on: instance8; number; n; lease in ms or 0; the worker as it is stored in a run; 1 if a suspect
 --   has company, else 0; then per queue: its name, its share, the most jobs that it can have, and the times at which
---   the caller's process wakes for it. The times are at7 …, or '-': the caller uses its own timer whatever others do.
+--   the caller's process wakes for it. The times are at7 …, or '-': the caller uses its own timer whatever others do; or '?': so it does,
+--   and the processes that wake for the time in the queue's row may be dead.
 -- `services`: how many services groups can get.
 -- Answers: reclaimed leases; next (ms, '' never); per name: when there may be work (at7, NEVER: nothing will come), and
 --   whether the caller's process must wake for it (1, or 0: two others do); then per job: id; run; record; its payload,
@@ -13,7 +14,7 @@
 local function numbered_reserve(from, first_notification, services)
     local n, lease, worker = tonumber(ARGV[from + 2]), tonumber(ARGV[from + 3]), ARGV[from + 4]
     local company = ARGV[from + 5] == '1'
-    local named, shares, room, walks, places, holds = {}, {}, {}, {}, {}, {}
+    local named, shares, room, walks, places, holds, doubts = {}, {}, {}, {}, {}, {}, {}
     local wakes, nothing = {}, pack('>I7B', $NEVER, 0)
     for i = from + 6, #ARGV, 4 do
         local q, place = call('HGET', $QUEUES, ARGV[i]), (i - from - 6) / 4
@@ -21,7 +22,8 @@ local function numbered_reserve(from, first_notification, services)
         if q then
             local at = #named + 1
             named[at], shares[at], room[at] = q, tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
-            places[at], holds[at] = place + 1, ARGV[i + 3] ~= '-' and ARGV[i + 3]
+            places[at], holds[at] = place + 1, ARGV[i + 3] ~= '-' and ARGV[i + 3] ~= '?' and ARGV[i + 3]
+            doubts[at] = ARGV[i + 3] == '?'
             shard.notifications[q], walks[q] = KEYS[first_notification + place], walk_of(q)
         end
     end
@@ -31,8 +33,8 @@ local function numbered_reserve(from, first_notification, services)
     local is_repetition = last and number <= unp('>I8', last)
     -- `ends`: q → when its first lease ends; `first`: the first fence; `left_over`: slots that got no job.
     local ends, first, left_over = {}, nil, 0
-    local function read_end(q, behind)
-        local first = call('ZRANGEBYLEX', $LEASES, '[' .. q .. behind, '(' .. q .. '\255', 'LIMIT', 0, 1)[1]
+    local function read_end(q)
+        local first = call('ZRANGEBYLEX', $LEASES, '[' .. q, '(' .. q .. '\255', 'LIMIT', 0, 1)[1]
         return first and unp('>I6', first, 4) or $NEVER
     end
     if is_repetition then
@@ -54,9 +56,9 @@ local function numbered_reserve(from, first_notification, services)
                 given = given + 1
             end
         end
-        for _, q in ipairs(named) do ends[q] = read_end(q, '') end
+        for _, q in ipairs(named) do ends[q] = read_end(q) end
     else
-        check_clock()
+        mark()
         local is_past = false
         for i, q in ipairs(named) do
             -- This caller sees all work notified so far. Work that comes next gets a spare notification of its own.
@@ -65,14 +67,13 @@ local function numbered_reserve(from, first_notification, services)
                 pending()
                 row.spare, row.hinted = 0, true
             end
-            ends[q] = ends[q] or read_end(q, '')
+            ends[q] = ends[q] or read_end(q)
             is_past = is_past or ends[q] <= now
         end
-        -- Unless the clock has just jumped (S14).
-        if is_past and not shard.pause then
+        if is_past or shard.can_end_late() then
             answer[1] = rules().reclaim(named)
             rules().hand_over()
-            for _, q in ipairs(named) do ends[q] = read_end(q, '') end
+            for _, q in ipairs(named) do ends[q] = read_end(q) end
         end
 
         local state = {n = n, candidates = n + $CANDIDATES_EXTRA, services = services, bytes = 0, parts = not company}
@@ -145,11 +146,11 @@ local function numbered_reserve(from, first_notification, services)
         end
         left_over = state.n
     end
-    -- When there may be work in these queues: a waiting job is due, or a lease expires.
+    -- When a call is needed in these queues: a waiting job is due, a lease expires, or it needs a mark.
     local next = $NEVER
     for i, q in ipairs(named) do
         local till, due, row, held = ends[q], first_due(walks[q]), queue(q), holds[i]
-        if shard.pause and till <= now then till = min(shard.pause, read_end(q, pack('>I6', now + 1))) end
+        if now < due and till < $NEVER then till = watch_of(q) end
         local at = min(due, till)
         next = min(next, at)
         local is_news = now < at and at < $NEVER and (row.watch <= now or at < row.watch)
@@ -166,10 +167,10 @@ local function numbered_reserve(from, first_notification, services)
         elseif held and 0 < left_over and 0 < room[i] and (is_held or is_news) and may_be_mine then
             is_mine = true
             if row.watch ~= at then pending().watch(q, at) end
-        elseif is_news or is_held or is_repetition and at < $NEVER or first and not held and due < $NEVER then
+        elseif is_news or is_held or doubts[i] or is_repetition and at < $NEVER or first and not held and due < $NEVER then
             -- If the caller repeats its call, the first answer is not known here.
             pending().unwatch(q)
-            pending().notify(q, at)
+            if at < $NEVER or not doubts[i] then pending().notify(q, at) end
         end
         if at < $NEVER then wakes[places[i]] = pack('>I7B', at, is_mine and 1 or 0) end
     end
