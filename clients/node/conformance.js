@@ -39,6 +39,15 @@ work(async (job) => {
     case 'refused':
       await job.enqueue('next', null, { queue: '' })
       return
+    case 'threads': {
+      const all = Array.from({ length: 300 }, (_, i) => job.enqueue('next', i, { queue: 'other' }))
+      return new Set((await Promise.all(all)).map((answer) => answer.id)).size
+    }
+    case 'odd': {
+      const circle = {}
+      circle.circle = circle
+      return circle
+    }
     case 'polite':
       begun(job)
       while (!job.signal.aborted) await sleep(10)

@@ -84,25 +84,34 @@ function work(handler, { slots = 1 } = {}) {
       write({ type: 'enqueue', call: lastCall }, body)
     }
   }
+  // The verdict of a run whose work is done. No result makes it run again.
+  function done(frame, result) {
+    let [body, content_type] = [result, 'application/octet-stream']
+    if (!Buffer.isBuffer(result)) {
+      try {
+        const json = JSON.stringify(result)
+        body = json === undefined ? undefined : Buffer.from(json)
+      } catch (error) {
+        const lost = text('the result was not kept, because it cannot be written as JSON: ' + String(error))
+        console.error(`job ${frame.id} is done, but ${lost}`)
+        write({ type: 'log', run: frame.run, text: lost })
+        body = undefined
+      }
+      content_type = 'application/json'
+    }
+    if (body === undefined) return [{ type: 'done' }]
+    if (body.length > RESULT_MAX) throw dead(`the job was done, but its result has ${body.length} bytes, and ${RESULT_MAX} is the most`)
+    return [{ type: 'done', content_type }, body]
+  }
   async function run(frame, payload) {
     const abort = new AbortController()
     runs.set(frame.run, abort)
-    let [verdict, body] = [{ type: 'done' }, undefined]
+    let verdict, body
     try {
-      const result = await handler(new Job(frame, payload, abort.signal, write, enqueue))
-      const text = Buffer.isBuffer(result) ? undefined : JSON.stringify(result)
-      if (result !== undefined && (text === undefined) === Buffer.isBuffer(result)) {
-        body = text === undefined ? result : Buffer.from(text)
-        verdict.content_type = text === undefined ? 'application/octet-stream' : 'application/json'
-      }
-      if (body && body.length > RESULT_MAX) {
-        verdict = dead(`the job was done, but its result has ${body.length} bytes, and ${RESULT_MAX} is the most`).frame
-        body = undefined
-      }
+      ;[verdict, body] = done(frame, await handler(new Job(frame, payload, abort.signal, write, enqueue)))
     } catch (error) {
       if (!(error instanceof Verdict)) console.error(error)
       verdict = error instanceof Verdict ? error.frame : { type: 'retry', error: text(error) }
-      body = undefined
     }
     runs.delete(frame.run)
     write({ ...verdict, run: frame.run }, body)

@@ -19,6 +19,29 @@ function raw(Job $job, string $bytes): void
     (fn() => fwrite($this->socket, $bytes))->call($pipe);
 }
 
+// Returns how many calls a forked process is refused.
+function forked(Job $job): int
+{
+    $calls = [
+        fn() => $job->cancelled(), fn() => $job->log('a'), fn() => $job->progress(1),
+        fn() => $job->enqueue('next', options: ['queue' => 'other']),
+    ];
+    $pid = pcntl_fork();
+    if ($pid !== 0) {
+        pcntl_waitpid($pid, $status);
+        return pcntl_wexitstatus($status);
+    }
+    $refused = 0;
+    foreach ($calls as $call) {
+        try {
+            $call();
+        } catch (LogicException) {
+            $refused++;
+        }
+    }
+    exit($refused);
+}
+
 Punctual\work(function (Job $job) {
     echo "this goes to stderr\n";
     switch ($job->kind) {
@@ -50,6 +73,13 @@ Punctual\work(function (Job $job) {
             return ['status' => $job->enqueue('next', ['a' => 1], ['queue' => 'other'])['status']];
         case 'refused':
             return $job->enqueue('next', options: ['queue' => '']);
+        case 'threads': // It has none.
+            $ids = array_map(fn($i) => $job->enqueue('next', $i, ['queue' => 'other'])['id'], range(1, 20));
+            return count(array_unique($ids));
+        case 'forked':
+            return forked($job);
+        case 'odd':
+            return ['mean' => NAN];
         case 'polite':
             begun($job);
             while (!$job->cancelled()) usleep(10_000);

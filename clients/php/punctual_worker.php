@@ -64,6 +64,7 @@ final class Bytes
 }
 
 // A job and its run. The fields of its frame are properties: `$job->id`, `$job->attempt`, … `$job->payload` has bytes.
+// A process that the handler forks may not use it: its calls throw.
 final class Job
 {
     public function __construct(private Pipe $pipe, private array $frame, public readonly string $payload) {}
@@ -117,6 +118,7 @@ final class Pipe
     private string $buffer = '';
     private array $frames = [];
     private int $calls = 0;
+    private int $pid;
     private $socket;
     private $null;
 
@@ -129,10 +131,18 @@ final class Pipe
         stream_set_timeout($this->socket, 365 * 86_400);
         fclose(STDIN);
         $this->null = fopen('/dev/null', 'r');
+        $this->pid = getmypid();
+    }
+
+    // Refuses a forked process: it would take what its parent has to read.
+    private function own(): void
+    {
+        if (getmypid() !== $this->pid) throw new \LogicException('a forked process cannot use the job of its parent');
     }
 
     public function write(array $frame, string $body = ''): void
     {
+        $this->own();
         $frame += $body === '' ? [] : ['bytes' => strlen($body)];
         $header = json_encode($frame, JSON_THROW_ON_ERROR | JSON_INVALID_UTF8_SUBSTITUTE);
         $data = pack('N', strlen($header)) . $header . $body;
@@ -160,6 +170,7 @@ final class Pipe
 
     public function look(): void
     {
+        $this->own();
         for (;;) {
             [$read, $none] = [[$this->socket], null];
             if (!stream_select($read, $none, $none, 0)) return;
@@ -169,6 +180,7 @@ final class Pipe
 
     public function next(callable $wanted): array
     {
+        $this->own();
         for (;;) {
             foreach ($this->frames as $at => $frame) {
                 if ($wanted($frame[0])) {
@@ -199,17 +211,8 @@ function work(callable $handler): void
     for (;;) {
         [$frame, $payload] = $pipe->next(fn($frame) => in_array($frame['type'], ['job', 'stop'], true));
         if ($frame['type'] === 'stop') return;
-        [$verdict, $body] = [['type' => 'done'], ''];
         try {
-            $result = $handler(new Job($pipe, $frame, $payload));
-            if ($result !== null) {
-                $body = $result instanceof Bytes ? $result->bytes : json_encode($result, JSON_THROW_ON_ERROR);
-                $verdict['content_type'] = $result instanceof Bytes ? 'application/octet-stream' : 'application/json';
-            }
-            if (strlen($body) > RESULT_MAX) {
-                $size = strlen($body);
-                throw Verdict::dead("the job was done, but its result has $size bytes, and " . RESULT_MAX . ' is the most');
-            }
+            [$verdict, $body] = done($pipe, $frame, $handler(new Job($pipe, $frame, $payload)));
         } catch (Verdict $e) {
             [$verdict, $body] = [$e->frame, ''];
         } catch (\Throwable $e) {
@@ -219,4 +222,21 @@ function work(callable $handler): void
         $pipe->cancelled = [];
         $pipe->write($verdict + ['run' => $frame['run']], $body);
     }
+}
+
+// The verdict of a run whose work is done. No result makes it run again.
+function done(Pipe $pipe, array $frame, mixed $result): array
+{
+    if ($result === null) return [['type' => 'done'], ''];
+    try {
+        $body = $result instanceof Bytes ? $result->bytes : json_encode($result, JSON_THROW_ON_ERROR);
+    } catch (\Throwable $e) {
+        $lost = text('the result was not kept, because it cannot be written as JSON: ' . get_class($e) . ': ' . $e->getMessage());
+        fwrite(STDERR, "job {$frame['id']} is done, but $lost\n");
+        $pipe->write(['type' => 'log', 'run' => $frame['run'], 'text' => $lost]);
+        return [['type' => 'done'], ''];
+    }
+    $size = strlen($body);
+    if ($size > RESULT_MAX) throw Verdict::dead("the job was done, but its result has $size bytes, and " . RESULT_MAX . ' is the most');
+    return [['type' => 'done', 'content_type' => $result instanceof Bytes ? 'application/octet-stream' : 'application/json'], $body];
 }

@@ -1,6 +1,7 @@
 """The worker that the conformance test of pipe workers drives: each kind of job is one case."""
 
-import os, signal, sys, time
+import datetime, os, signal, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from punctual_worker import cancel, dead, retry, snooze, work
@@ -10,6 +11,36 @@ def begun(job):
     """Makes a file, since notes are stored now and then only."""
     with open(job.json()["begun"], "w") as file:
         file.write("begun\n")
+
+
+def threads(job):
+    """Enqueues from threads, beside one that looks whether the run has to end. Returns how many jobs there are."""
+    over = threading.Event()
+
+    def watch():
+        while not over.is_set() and not job.cancelled:
+            time.sleep(0)
+
+    with ThreadPoolExecutor(9) as pool:
+        pool.submit(watch)
+        try:
+            return len(set(pool.map(lambda i: job.enqueue("next", i, queue="other")["id"], range(300))))
+        finally:
+            over.set()
+
+
+def forked(job):
+    """Returns how many calls a forked process is refused."""
+    calls = [lambda: job.cancelled, lambda: job.log("a"), lambda: job.progress(1), lambda: job.enqueue("next", queue="other")]
+    pid, refused = os.fork(), 0
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    for call in calls:
+        try:
+            call()
+        except RuntimeError:
+            refused += 1
+    os._exit(refused)
 
 
 def handle(job):
@@ -42,6 +73,12 @@ def handle(job):
             return {"status": job.enqueue("next", {"a": 1}, queue="other")["status"]}
         case "refused":
             job.enqueue("next", queue="")
+        case "threads":
+            return threads(job)
+        case "forked":
+            return forked(job)
+        case "odd":
+            return {"at": datetime.datetime.now()}
         case "polite":
             begun(job)
             while not job.cancelled:

@@ -9,10 +9,11 @@
     work(handle)
 """
 
-import json, os, select, struct, sys, threading, traceback
+import itertools, json, os, select, struct, sys, threading, traceback
 
 TEXT_MAX = 4096  # characters of an error or a line; the store keeps less
 RESULT_MAX = 64 * 1024
+CALLS = 200  # enqueues at once; a worker allows 1,000
 
 
 class Verdict(Exception):
@@ -54,7 +55,8 @@ def millis(seconds):
 
 
 class Job:
-    """A job and its run. The fields of its frame are attributes: `id`, `kind`, `attempt`, `headers`, … `payload` has bytes."""
+    """A job and its run. The fields of its frame are attributes: `id`, `kind`, `attempt`, `headers`, … `payload` has bytes.
+    Threads of the handler may share it. A process that the handler forks may not: its calls raise RuntimeError."""
 
     def __init__(self, pipe, frame, payload):
         self.__dict__.update({"group": None, "tags": [], "headers": {}}, **frame)
@@ -66,8 +68,7 @@ class Job:
     @property
     def cancelled(self):
         """Why the run has to end soon: "timeout", "cancelled" or "stop"; else None."""
-        self._pipe.look()
-        return self._pipe.cancelled.get(self.run)
+        return self._pipe.why(self.run)
 
     def progress(self, done=None, total=None, message=None):
         numbers = {name: count(n) for name, n in (("done", done), ("total", total)) if n is not None}
@@ -86,14 +87,21 @@ class Pipe:
     def __init__(self):
         # Frames come and go on a copy of stdin, so that no other code and no other process reads or writes there.
         self.fd, self.buffer, self.frames, self.cancelled = os.dup(0), bytearray(), [], {}
-        self.calls, self.loop, self.lock, self.pid = 0, None, threading.Lock(), os.getpid()
+        self.numbers, self.answers, self.room = itertools.count(1), {}, threading.Semaphore(CALLS)
+        self.loop, self.lock, self.pid = None, threading.Lock(), os.getpid()
+        # The thread that reads, and what it tells the others.
+        self.reader, self.news = None, threading.Condition()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         # What is printed shows at once.
         sys.stdout.reconfigure(line_buffering=True)
 
-    def write(self, frame, body=b""):
+    def own(self):
+        """Refuses a forked process: it would take what its parent has to read."""
         if os.getpid() != self.pid:
-            raise RuntimeError("a forked process cannot speak for the job of its parent")
+            raise RuntimeError("a forked process cannot use the job of its parent")
+
+    def write(self, frame, body=b""):
+        self.own()
         header = json.dumps(dict(frame, bytes=len(body)) if body else frame).encode()
         data = memoryview(struct.pack(">I", len(header)) + header + body)
         with self.lock:
@@ -116,32 +124,73 @@ class Pipe:
                 return
             body = bytes(self.buffer[start:end])
             del self.buffer[:end]
-            if frame["type"] == "cancel" and not self.loop:
-                self.cancelled[frame["run"]] = frame["reason"]
-            else:
-                self.frames.append((frame, body))
+            with self.news:
+                self.keep(frame, body)
 
-    def look(self):
-        while select.select([self.fd], [], [], 0)[0]:
-            self.fill()
+    def keep(self, frame, body):
+        if self.loop or frame["type"] in ("hello", "job", "stop"):
+            self.frames.append((frame, body))
+        elif frame["type"] == "cancel":
+            self.cancelled[frame["run"]] = frame["reason"]
+        elif frame.get("call") in self.answers:
+            self.answers[frame["call"]] = frame
 
-    def next(self, wanted):
+    def read(self, found, waits=True):
+        """Returns what `found` finds. One thread reads at a time, and keeps what it gets for all; the others wait for it."""
+        self.own()
+        me = threading.get_ident()
         while True:
-            for at, (frame, _) in enumerate(self.frames):
-                if wanted(frame):
-                    return self.frames.pop(at)
-            self.fill()
+            try:
+                with self.news:
+                    while (it := found()) is None and waits and self.reader:
+                        self.news.wait()
+                    if it is not None or self.reader or not (waits or self.has_more()):
+                        return it
+                    self.reader = me
+                self.fill()
+            finally:
+                if self.reader == me:
+                    with self.news:
+                        self.reader = None
+                        self.news.notify_all()
+
+    def has_more(self):
+        return bool(select.select([self.fd], [], [], 0)[0])
+
+    def why(self, run):
+        """Returns why a run has to end, or None."""
+        if self.loop:
+            self.own()
+            self.loop.look()
+            return self.cancelled.get(run)
+        return self.read(lambda: self.cancelled.get(run), waits=False)
+
+    def next(self, *types):
+        """Waits for a frame of these types."""
+
+        def found():
+            at = next((at for at, (frame, _) in enumerate(self.frames) if frame["type"] in types), None)
+            return None if at is None else self.frames.pop(at)
+
+        return self.read(found)
 
     def call(self, job):
-        self.calls += 1
-        self.write({"type": "enqueue", "call": self.calls}, json.dumps(job).encode())
-        return self.calls
+        self.own()
+        body, number = json.dumps(job).encode(), next(self.numbers)
+        self.answers[number] = None
+        self.write({"type": "enqueue", "call": number}, body)
+        return number
 
     def enqueue(self, job):
         if self.loop:
             return self.loop.call(job)
-        call = self.call(job)
-        return answer(self.next(lambda frame: frame.get("call") == call)[0])
+        self.own()
+        with self.room:
+            number = self.call(job)
+            try:
+                return answer(self.read(lambda: self.answers[number]))
+            finally:
+                del self.answers[number]
 
 
 def answer(frame):
@@ -150,25 +199,31 @@ def answer(frame):
     return frame
 
 
-def end(pipe, job, result, error):
-    """Writes the verdict of a run."""
-    frame, body = {"type": "done"}, b""
+def named(error):
     try:
-        if error is not None:
-            raise error
-        if result is not None:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__
+
+
+def end(pipe, job, result, error):
+    """Writes the verdict of a run. Without an error, its work is done, and no result makes it run again."""
+    frame, body = {"type": "done"}, b""
+    if isinstance(error, Verdict):
+        frame = error.frame
+    elif error is not None:
+        traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
+        frame = {"type": "retry", "error": text(named(error))}
+    elif result is not None:
+        try:
             body = result if isinstance(result, bytes) else json.dumps(result, allow_nan=False).encode()
             frame["content_type"] = "application/octet-stream" if isinstance(result, bytes) else "application/json"
+        except Exception as why:
+            lost = text(f"the result was not kept, because it cannot be written as JSON: {named(why)}")
+            print(f"job {job.id} is done, but {lost}", file=sys.stderr)
+            pipe.write({"type": "log", "run": job.run, "text": lost})
         if len(body) > RESULT_MAX:
             frame, body = dead(f"the job was done, but its result has {len(body)} bytes, and {RESULT_MAX} is the most").frame, b""
-    except Verdict as verdict:
-        frame = verdict.frame
-    except BaseException as error:
-        traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
-        try:
-            frame = {"type": "retry", "error": text(f"{type(error).__name__}: {error}")}
-        except Exception:
-            frame = {"type": "retry", "error": type(error).__name__}
     pipe.write(dict(frame, run=job.run), body)
     pipe.cancelled.pop(job.run, None)
 
@@ -176,10 +231,10 @@ def end(pipe, job, result, error):
 def work(handler):
     """Runs one job after the other until the worker ends."""
     pipe = Pipe()
-    pipe.next(lambda frame: frame["type"] == "hello")
+    pipe.next("hello")
     pipe.write({"type": "ready", "protocol": 1})
     while True:
-        frame, body = pipe.next(lambda frame: frame["type"] in ("job", "stop"))
+        frame, body = pipe.next("job", "stop")
         if frame["type"] == "stop":
             return
         job, result, error = Job(pipe, frame, body), None, None

@@ -8,6 +8,32 @@ require_relative 'punctual_worker'
 # Makes a file, since notes are stored now and then only.
 def begun(job) = File.write(job.json['begun'], "begun\n")
 
+# Enqueues from threads, beside one that looks whether the run has to end. Returns how many jobs there are.
+def threads(job)
+  over = false
+  watch = Thread.new { Thread.pass until over || job.cancelled }
+  shares = Array.new(8) { Thread.new { Array.new(40) { |i| job.enqueue('next', i, queue: 'other')['id'] } } }
+  shares.flat_map(&:value).uniq.size
+ensure
+  over = true
+  watch.join
+end
+
+# Returns how many calls a forked process is refused.
+def forked(job)
+  calls = [-> { job.cancelled }, -> { job.log('a') }, -> { job.progress(done: 1) }, -> { job.enqueue('next', queue: 'other') }]
+  pid = fork do
+    refused = calls.count do |call|
+      call.call
+      false
+    rescue RuntimeError
+      true
+    end
+    exit!(refused)
+  end
+  Process.wait2(pid).last.exitstatus
+end
+
 # Files that were opened after a collection: no frame may get into them.
 files = []
 
@@ -35,6 +61,9 @@ Punctual.work do |job|
     nil
   when 'enqueue' then { status: job.enqueue('next', { a: 1 }, queue: 'other')['status'] }
   when 'refused' then job.enqueue('next', queue: '')
+  when 'threads' then threads(job)
+  when 'forked' then forked(job)
+  when 'odd' then ["caf\xe9"]
   when 'polite'
     begun(job)
     sleep 0.01 until job.cancelled

@@ -14,6 +14,7 @@ require 'socket'
 module Punctual
   TEXT_MAX = 4096 # characters of an error or a line; the store keeps less
   RESULT_MAX = 64 * 1024
+  CALLS = 200 # enqueues at once; a worker allows 1,000
 
   def self.text(value) = value.to_s.dup.force_encoding('UTF-8').scrub[0, TEXT_MAX]
   def self.count(number) = number.to_i.clamp(0, 2**53)
@@ -40,6 +41,7 @@ module Punctual
   def self.cancel = Verdict.new(type: 'cancel')
 
   # A job and its run. The fields of its frame are read by their names: `job['id']`, `job['attempt']`. `payload` has bytes.
+  # Threads of the handler may share it. A process that the handler forks may not: its calls raise.
   class Job
     attr_reader :payload
 
@@ -53,10 +55,7 @@ module Punctual
     def json = JSON.parse(payload, quirks_mode: true)
 
     # Why the run has to end soon: "timeout", "cancelled" or "stop"; else nil.
-    def cancelled
-      @pipe.look
-      @pipe.cancelled[run]
-    end
+    def cancelled = @pipe.why(run)
 
     def progress(done: nil, total: nil, message: nil)
       done, total = [done, total].map { |n| n && Punctual.count(n) }
@@ -80,15 +79,22 @@ module Punctual
       @copy = $stdin.dup
       @socket = UNIXSocket.for_fd(@copy.fileno)
       @socket.autoclose = false
-      @buffer, @frames, @cancelled, @calls, @lock = String.new, [], {}, 0, Mutex.new
+      @buffer, @frames, @cancelled, @answers, @calls = String.new, [], {}, {}, 0
+      @writing, @lock, @news, @is_read, @pid = Mutex.new, Mutex.new, ConditionVariable.new, false, Process.pid
       $stdin.reopen(File::NULL)
       $stdout.sync = true
     end
 
+    # Refuses a forked process: it would take what its parent has to read.
+    def own
+      raise 'a forked process cannot use the job of its parent' unless Process.pid == @pid
+    end
+
     def write(frame, body = '')
+      own
       frame = frame.merge(bytes: body.bytesize) unless body.empty?
       header = JSON.generate(frame)
-      @lock.synchronize { @socket.write([header.bytesize].pack('N') + header.b + body.b) }
+      @writing.synchronize { @socket.write([header.bytesize].pack('N') + header.b + body.b) }
     end
 
     # Waits for bytes, and keeps the frames that are whole. Ends the process when its worker is gone.
@@ -101,51 +107,79 @@ module Punctual
 
         body = @buffer.byteslice(start, bytes)
         @buffer = @buffer.byteslice((start + bytes)..)
-        frame['type'] == 'cancel' ? @cancelled[frame['run']] = frame['reason'] : @frames << [frame, body]
+        @lock.synchronize { keep(frame, body) }
       end
     rescue EOFError, Errno::ECONNRESET
       exit!(0)
     end
 
-    def look
-      fill while @socket.wait_readable(0)
+    def keep(frame, body)
+      if frame['type'] == 'cancel' then @cancelled[frame['run']] = frame['reason']
+      elsif @answers.key?(frame['call']) then @answers[frame['call']] = frame
+      elsif !frame.key?('call') then @frames << [frame, body]
+      end
     end
 
-    def next
+    # Returns what the block finds. One thread reads at a time, and keeps what it gets for all; the others wait for it.
+    def read(waits: true)
+      own
       loop do
-        at = @frames.index { |frame, _| yield frame }
-        return @frames.delete_at(at) if at
+        reads = false
+        begin
+          @lock.synchronize do
+            @news.wait(@lock) while (found = yield).nil? && waits && @is_read
+            return found if !found.nil? || @is_read || !(waits || @socket.wait_readable(0))
 
-        fill
+            @is_read = reads = true
+          end
+          fill
+        ensure
+          @lock.synchronize { @is_read = false; @news.broadcast } if reads
+        end
+      end
+    end
+
+    # Returns why a run has to end, or nil.
+    def why(run) = read(waits: false) { @cancelled[run] }
+
+    # Waits for a frame of these types.
+    def next(*types)
+      read do
+        at = @frames.index { |frame, _| types.include?(frame['type']) }
+        at && @frames.delete_at(at)
       end
     end
 
     def enqueue(job)
-      call = (@calls += 1)
-      write({ type: 'enqueue', call: call }, JSON.generate(job))
-      answer, = self.next { |frame| frame['call'] == call }
+      own
+      body = JSON.generate(job)
+      call = @lock.synchronize do
+        @news.wait(@lock) while @answers.size >= CALLS
+        @answers[@calls += 1] = nil
+        @calls
+      end
+      write({ type: 'enqueue', call: call }, body)
+      answer = read { @answers[call] }
       raise ArgumentError, "#{answer['code']}: #{answer['message']}" if answer['type'] == 'refused'
 
       answer
+    ensure
+      @lock.synchronize { @answers.delete(call); @news.broadcast } if call
     end
   end
 
   # Runs one job after the other until the worker ends.
   def self.work
     pipe = Pipe.new
-    pipe.next { |frame| frame['type'] == 'hello' }
+    pipe.next('hello')
     pipe.write({ type: 'ready', protocol: 1 })
     loop do
-      frame, payload = pipe.next { |it| %w[job stop].include?(it['type']) }
+      frame, payload = pipe.next('job', 'stop')
       return if frame['type'] == 'stop'
 
-      body = ''
       begin
         result = yield Job.new(pipe, frame, payload)
-        verdict = { type: 'done' }
-        body = result.is_a?(String) ? result : JSON.generate(result) unless result.nil?
-        verdict[:content_type] = result.is_a?(String) ? 'application/octet-stream' : 'application/json' unless result.nil?
-        raise dead("the job was done, but its result has #{body.bytesize} bytes, and #{RESULT_MAX} is the most") if body.bytesize > RESULT_MAX
+        verdict, body = done(pipe, frame, result)
       rescue Verdict => e
         verdict, body = e.frame, ''
       rescue StandardError => e
@@ -156,4 +190,22 @@ module Punctual
       pipe.write(verdict.merge(run: frame['run']), body)
     end
   end
+
+  # The verdict of a run whose work is done. No result makes it run again.
+  def self.done(pipe, frame, result)
+    return [{ type: 'done' }, ''] if result.nil?
+
+    body = result.is_a?(String) ? result : JSON.generate(result)
+    raise dead("the job was done, but its result has #{body.bytesize} bytes, and #{RESULT_MAX} is the most") if body.bytesize > RESULT_MAX
+
+    [{ type: 'done', content_type: result.is_a?(String) ? 'application/octet-stream' : 'application/json' }, body]
+  rescue Verdict
+    raise
+  rescue StandardError, SystemStackError => e
+    lost = text("the result was not kept, because it cannot be written as JSON: #{e.class}: #{text(e.message)}")
+    warn "job #{frame['id']} is done, but #{lost}"
+    pipe.write({ type: 'log', run: frame['run'], text: lost })
+    [{ type: 'done' }, '']
+  end
+  private_class_method :done
 end

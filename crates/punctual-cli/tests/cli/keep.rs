@@ -60,6 +60,17 @@ fn push_begun(t: &Cli, kind: &str, name: &str) -> String {
     t.args(&["push", kind, &payload, "-o", "ids"]).ok().trim().to_owned()
 }
 
+/// Waits until a job has ended, and returns it.
+fn ended(t: &Cli, id: &str) -> Value {
+    wait(
+        || {
+            Some(t.json(&format!("show {id}")))
+                .filter(|job| job["status"] == "done" || job["status"] == "dead")
+        },
+        || format!("{id} did not end: {}", t.json(&format!("show {id}"))),
+    )
+}
+
 #[test]
 fn a_child_gives_each_verdict() {
     with_each_client(|language, command| {
@@ -107,6 +118,120 @@ fn a_child_gives_each_verdict() {
         assert!(said.err.contains("this goes to stderr"), "{language}: {said:#?}");
         assert!(!said.err.contains("next one is started"), "{language}: {said:#?}");
     });
+}
+
+/// Threads of a handler enqueue at once, and look meanwhile whether the run has to end: each gets its own answers.
+#[test]
+fn threads_of_a_handler_share_its_job() {
+    with_each_client(|language, command| {
+        let t = Cli::new();
+        let id = push(&t, "threads", "--max-attempts 1 --timeout 40s");
+        let worker = Worker::start(&t, command, "--keep 1");
+        let job = ended(&t, &id);
+        let expected = match language {
+            "php" => 20,
+            "ruby" => 320,
+            _ => 300,
+        };
+        assert_eq!((&job["status"], result(&job)), (&json!("done"), &json!(expected)), "{language}: {job}");
+        assert_eq!(t.json("queue show other")["counts"]["waiting"], expected, "{language}");
+        worker.stop().ok();
+    });
+}
+
+/// A process that a handler forked would take answers and cancels of its parent, and write between its frames.
+#[test]
+fn a_forked_process_is_refused_each_call() {
+    with_each_client(|language, command| {
+        // It has no fork.
+        if language == "node" {
+            return;
+        }
+        let t = Cli::new();
+        let id = push(&t, "forked", "--max-attempts 1 --timeout 40s");
+        let worker = Worker::start(&t, command, "--keep 1");
+        let job = ended(&t, &id);
+        assert_eq!((&job["status"], result(&job)), (&json!("done"), &json!(4)), "{language}: {job}");
+        assert_eq!((&job["log"], &job["progress"]), (&Value::Null, &Value::Null), "{language}: {job}");
+        worker.stop().ok();
+    });
+}
+
+/// The work is done: it must not be done again because of what the handler returns.
+#[test]
+fn a_result_that_is_no_json_is_not_kept_and_runs_nothing_again() {
+    with_each_client(|language, command| {
+        let t = Cli::new();
+        let id = push(&t, "odd", "--max-attempts 3");
+        let worker = Worker::start(&t, command, "--keep 1");
+        let job = t.wait_for(&id, "done");
+        assert_eq!((&job["attempt"], result(&job)), (&json!(1), &Value::Null), "{language}: {job}");
+        assert_eq!(job["failures"], json!([]), "{language}: {job}");
+        let log = job["log"][0]["text"].as_str().unwrap_or_default();
+        assert!(
+            log.starts_with("the result was not kept, because it cannot be written as JSON"),
+            "{language}: {job}"
+        );
+        let said = worker.stop();
+        assert!(
+            said.err.contains(&format!("job {id} is done, but the result was not kept")),
+            "{language}: {said:#?}"
+        );
+    });
+}
+
+/// What `job.cancelled` reads is for the loop, and an answer for a thread's own loop has to wake that loop.
+#[test]
+fn an_async_handler_looks_and_enqueues_from_threads() {
+    let t = Cli::new();
+    let id = push(&t, "k", "--max-attempts 1 --timeout 40s");
+    let command = python(
+        &t,
+        "import asyncio, threading, time\n\
+         from punctual_worker_async import work\n\
+         async def handle(job):\n\
+         \x20   over = threading.Event()\n\
+         \x20   def watch():\n\
+         \x20       while not over.is_set() and not job.cancelled: time.sleep(0)\n\
+         \x20   def own():\n\
+         \x20       async def all():\n\
+         \x20           return await asyncio.gather(*[job.enqueue('next', queue='other') for _ in range(100)])\n\
+         \x20       return len(asyncio.run(all()))\n\
+         \x20   async def here():\n\
+         \x20       n = 0\n\
+         \x20       for _ in range(100): n += (await job.enqueue('next', queue='other'))['status'] == 'inserted' and not job.cancelled\n\
+         \x20       return n\n\
+         \x20   watched = asyncio.create_task(asyncio.to_thread(watch))\n\
+         \x20   counts = await asyncio.gather(asyncio.to_thread(own), asyncio.to_thread(own), here(), here())\n\
+         \x20   over.set()\n\
+         \x20   await watched\n\
+         \x20   return counts\n\
+         work(handle, slots=1)\n",
+    );
+    let worker = Worker::start(&t, &command, "--keep 1");
+    let job = ended(&t, &id);
+    assert_eq!((&job["status"], result(&job)), (&json!("done"), &json!([100, 100, 100, 100])), "{job}");
+    worker.stop().ok();
+}
+
+/// A handler that does not await sees a cancel where it looks for one. What it has done by then counts.
+#[test]
+fn an_async_handler_that_does_not_await_sees_its_cancel() {
+    let t = Cli::new();
+    let id = push(&t, "k", "--max-attempts 1 --timeout 300ms");
+    let command = python(
+        &t,
+        "import time\n\
+         from punctual_worker_async import work\n\
+         async def handle(job):\n\
+         \x20   while not job.cancelled: time.sleep(0.01)\n\
+         \x20   return job.cancelled\n\
+         work(handle, slots=1)\n",
+    );
+    let worker = Worker::start(&t, &command, "--keep 1 --kill-after 40s");
+    let job = ended(&t, &id);
+    assert_eq!((&job["status"], result(&job)), (&json!("done"), &json!("timeout")), "{job}");
+    worker.stop().ok();
 }
 
 #[test]
@@ -564,9 +689,9 @@ fn a_child_enqueues_many_jobs_at_once() {
     worker.stop().ok();
 }
 
-/// A result that cannot be written is an error of its job alone, and a cancel reaches a handler that has not begun.
+/// A result that cannot be kept concerns its job alone, and a cancel reaches a handler that has not begun.
 #[test]
-fn an_odd_result_costs_one_attempt() {
+fn an_odd_result_ends_its_job_alone() {
     for library in ["punctual_worker", "punctual_worker_async"] {
         let t = Cli::new();
         let ids = ["odd", "large", "late", "plain"]
@@ -587,7 +712,8 @@ fn an_odd_result_costs_one_attempt() {
             ),
         );
         let worker = Worker::start(&t, &command, "--keep 1 --slots 4 --kill-after 20s");
-        assert!(first_error(&t.wait_for(&ids[0], "retrying")).starts_with("TypeError"), "{library}");
+        let odd = t.wait_for(&ids[0], "done");
+        assert!(odd["log"][0]["text"].as_str().unwrap().contains("TypeError"), "{library}: {odd}");
         let large = t.wait_for(&ids[1], "dead");
         assert!(
             large["reason"].as_str().unwrap().contains("its result has 100002 bytes"),
