@@ -447,6 +447,20 @@ impl Command {
         }
     }
 
+    /// Whether the command holds jobs or a lock, or decides about signals: nobody who reads its stderr may hold it up.
+    pub(crate) const fn holds_jobs(&self) -> bool {
+        match self {
+            Self::Work(_)
+            | Self::Forward(_)
+            | Self::Serve(_)
+            | Self::Take(_)
+            | Self::Import(_)
+            | Self::DemoWorker(_) => true,
+            Self::Lock(lock) => lock.holds(),
+            _ => false,
+        }
+    }
+
     /// Whether `--fields` applies to the command.
     pub(crate) const fn has_fields(&self) -> bool {
         matches!(

@@ -44,6 +44,7 @@ pub(crate) mod worker;
 use std::{
     error::Error as _,
     io::{self, IsTerminal as _, Write as _},
+    time::Duration,
 };
 
 use jiff::{Zoned, tz::TimeZone};
@@ -58,14 +59,20 @@ use crate::{
     args::{Args, Command, Globals, LogFormat},
     errors::{Failure, Result},
     fields::Fields,
-    output::{Format, Out},
+    output::{Format, Out, json},
     paint::Paint,
-    times,
+    talk, times,
 };
+
+/// How long a process that held jobs waits at its end until its report is read.
+const REPORT_MAX: Duration = Duration::from_secs(5);
 
 /// Runs a command to its end. A command that changes something fails if its output could not be printed.
 pub(crate) fn run(args: Args) -> Result {
     let Args { globals, command } = args;
+    if command.holds_jobs() {
+        talk::detach();
+    }
     listen(&globals);
     let done = carry_out(globals, &command);
     done.map_err(|failure| if command.only_looks() { failure } else { failure.if_unread(Failure::unread) })
@@ -228,7 +235,7 @@ fn listen(globals: &Globals) {
         Some(Ok(targets)) => targets,
         _ => filter.parse().expect("invariant: a filter of our own is well-formed"),
     };
-    let log = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+    let log = tracing_subscriber::fmt::layer().with_writer(talk::stderr);
     // If stderr is closed, a report about that on stderr would panic.
     let log = log.log_internal_errors(false);
     let registry = tracing_subscriber::registry().with(filter);
@@ -321,8 +328,22 @@ impl Session {
     /// Prints a message for people to stderr.
     pub(crate) fn say(&self, text: &str) {
         if !self.quiet {
-            // A closed stderr is not an error.
-            let _ = writeln!(io::stderr(), "{text}");
+            talk::say(text);
+        }
+    }
+
+    /// Prints a report as JSON at the end of a process that held jobs. If nobody reads stdout, the process ends without it.
+    pub(crate) async fn report(&mut self, report: &impl serde::Serialize) -> Result {
+        let mut line = Vec::new();
+        json(&mut line, report)?;
+        let printed = tokio::task::spawn_blocking(move || {
+            let mut stdout = io::stdout();
+            stdout.write_all(&line).and_then(|()| stdout.flush())
+        });
+        match tokio::time::timeout(REPORT_MAX, printed).await {
+            Ok(Ok(printed)) => Ok(printed?),
+            Ok(Err(_)) | Err(_) => Err(Failure::failed("the report could not be printed")
+                .why(format!("stdout was not read within {REPORT_MAX:?}; what the command did remains done"))),
         }
     }
 
@@ -346,7 +367,7 @@ impl Session {
                 .why("stdin is not a terminal, so the command cannot ask")
                 .hint("add --yes to confirm, or --dry-run to see what the command would do"));
         }
-        write!(io::stderr(), "{what}? [y/N] ")?;
+        talk::print(&format!("{what}? [y/N] "));
         let mut answer = String::new();
         io::stdin().read_line(&mut answer)?;
         if matches!(answer.trim(), "y" | "Y" | "yes") { Ok(()) } else { Err(Failure::FAILED) }

@@ -3,7 +3,7 @@
 use std::{
     error::Error as _,
     fmt::{self, Write as _},
-    io::{self, Write as _},
+    io,
     process::ExitCode,
 };
 
@@ -12,6 +12,7 @@ use punctual::{ErrorKind, store::CheckLevel};
 use crate::{
     output::{Format, clean},
     paint::Paint,
+    talk,
 };
 
 /// Why a command ends with an exit code other than 0.
@@ -313,12 +314,12 @@ impl Failure {
     pub(crate) fn tell(&self, format: Format, paint: Paint) {
         if let Self::Told(told) = self {
             if format.is_json() {
-                let _ = writeln!(io::stderr(), "{}", told.json());
+                talk::say(&told.json().to_string());
                 return;
             }
             let (style, text) = (paint.level(CheckLevel::Fail), told.text());
             // If stderr is closed, too, the error cannot be printed anywhere.
-            let _ = write!(io::stderr(), "{style}error{style:#}: {text}");
+            talk::print(&format!("{style}error{style:#}: {text}"));
         }
     }
 

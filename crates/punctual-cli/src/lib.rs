@@ -23,6 +23,7 @@ mod quantile;
 #[cfg(all(test, unix))]
 mod reference;
 mod requests;
+mod talk;
 #[cfg(feature = "otel")]
 mod telemetry;
 mod times;
@@ -42,12 +43,16 @@ pub fn run() -> ExitCode {
     };
     let (paint, format) = (args.globals.color.on(&std::io::stderr()), args.globals.format());
     match commands::run(args) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            talk::flush();
+            ExitCode::SUCCESS
+        }
         Err(failure) => told(&failure, format, paint),
     }
 }
 
 fn told(failure: &errors::Failure, format: output::Format, paint: paint::Paint) -> ExitCode {
     failure.tell(format, paint);
+    talk::flush();
     failure.exit().into()
 }

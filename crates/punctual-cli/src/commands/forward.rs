@@ -336,12 +336,12 @@ pub(super) async fn run(globals: Globals, command: &Command, args: &Forward) -> 
     for (route, report) in plan.routes.iter().zip(&reports) {
         let ended = Ended::of(route, report);
         if session.format.is_json() {
-            json(&mut session.out, &ended)?;
+            session.report(&ended).await?;
         } else {
             session.say(&ended.told());
         }
     }
-    Ok(session.out.flush()?)
+    Ok(())
 }
 
 /// Shows the progress of the routes.

@@ -95,6 +95,11 @@ impl Lock {
         matches!(self, Self::Ls | Self::Show { .. })
     }
 
+    /// Whether it holds a lock while it runs.
+    pub(crate) const fn holds(&self) -> bool {
+        matches!(self, Self::Run(_))
+    }
+
     pub(crate) const fn makes_a_store(&self) -> bool {
         matches!(self, Self::Run(_))
     }

@@ -1,9 +1,11 @@
 //! The progress of a long command: one line on stderr that is overwritten, only on a terminal.
 
 use std::{
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, IsTerminal as _},
     time::{Duration, Instant},
 };
+
+use crate::talk;
 
 /// Time between two looks.
 const EVERY: Duration = Duration::from_millis(200);
@@ -22,7 +24,7 @@ impl Progress {
     pub(crate) fn show(&mut self, text: impl FnOnce() -> String) {
         if self.wanted && self.shown.is_none_or(|at| EVERY <= at.elapsed()) {
             self.shown = Some(Instant::now());
-            let _ = write!(io::stderr(), "\r\u{1b}[K{}", text());
+            talk::print(&format!("\r\u{1b}[K{}", text()));
         }
     }
 }
@@ -30,7 +32,7 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.shown.is_some() {
-            let _ = write!(io::stderr(), "\r\u{1b}[K");
+            talk::print("\r\u{1b}[K");
         }
     }
 }

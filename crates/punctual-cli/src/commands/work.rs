@@ -20,7 +20,7 @@ pub(crate) mod process;
 #[cfg(unix)]
 pub(crate) mod supervisor;
 
-use std::{convert::Infallible, io::Write as _, str::FromStr, time::Duration};
+use std::{convert::Infallible, str::FromStr, time::Duration};
 
 use punctual::{
     Ctx, JobRecord, Outcome, Worker,
@@ -40,7 +40,7 @@ use self::{
 use super::{Session, health::HealthArgs};
 use crate::{
     errors::{Failure, Result},
-    output::{grouped, json},
+    output::grouped,
     requests::Requests,
     times::span,
 };
@@ -212,7 +212,8 @@ async fn serve<R: Future<Output = Outcome> + Send + 'static, G: Future<Output = 
     // The runner keeps these times itself, and is not dropped before its commands are gone.
     let mut worker = Worker::new(&session.client)
         .slots(args.slots.unwrap_or(slots))
-        .shutdown_grace(GONE_MAX)
+        // The longest one: the log leaves it out.
+        .shutdown_grace(Duration::MAX)
         .cancel_grace(GONE_MAX)
         .timeout_grace(GONE_MAX)
         .health(&health)
@@ -244,8 +245,7 @@ async fn serve<R: Future<Output = Outcome> + Send + 'static, G: Future<Output = 
         never = end(requests, &live, &shutdown, give_back(), args) => match never {},
     };
     if session.format.is_json() {
-        json(&mut session.out, &Report::from(&report))?;
-        session.out.flush()?;
+        session.report(&Report::from(&report)).await?;
     } else {
         session.say(&told(&report));
     }
@@ -266,6 +266,7 @@ async fn end(
         _ = requests.next() => {}
         () = live.stopping() => {}
     }
+    tracing::info!(target: "punctual", grace = ?args.grace, "asked to stop; running commands may finish");
     shutdown.graceful.cancel();
     tokio::select! {
         _ = requests.next() => {}

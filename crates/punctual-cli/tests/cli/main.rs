@@ -49,6 +49,8 @@ mod redis;
 mod serve;
 #[cfg(unix)]
 mod server_page;
+#[cfg(target_os = "linux")]
+mod stderr;
 mod take;
 mod token;
 mod tool;

@@ -11,11 +11,13 @@ use punctual::{
     limits::{ERROR_BYTES_MAX, RESULT_BYTES_MAX},
 };
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncReadExt as _},
     process::{ChildStderr, ChildStdout},
     time::{Instant, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
+
+use crate::talk;
 
 /// How long what still holds a pipe open is read after the command ended. What the command itself printed is read by then.
 const PIPE_GRACE: Duration = Duration::from_secs(1);
@@ -118,7 +120,7 @@ pub(super) struct Tail(Arc<Mutex<Vec<u8>>>);
 impl Tail {
     pub(super) async fn follow(self, pipe: ChildStderr, ended: CancellationToken, log: Option<Ctx<()>>) {
         let (mut pipe, mut buffer) = (Pipe::new(pipe, ended), vec![0; CHUNK]);
-        let (mut ours, mut lines) = (tokio::io::stderr(), Lines::default());
+        let mut lines = Lines::default();
         loop {
             let n = pipe.read(&mut buffer).await;
             if n == 0 {
@@ -128,7 +130,7 @@ impl Tail {
             if let Some(log) = &log {
                 lines.add(&buffer[..n], |line| log.log(line));
             }
-            let _ = ours.write_all(&buffer[..n]).await;
+            talk::pass_on(&buffer[..n]);
         }
         if let Some(log) = &log {
             lines.end(|line| log.log(line));
