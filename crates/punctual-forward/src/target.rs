@@ -318,7 +318,9 @@ pub(crate) struct Options {
 impl Options {
     fn of(url: &Url) -> Result<Self> {
         let mut given = BTreeMap::new();
-        for (name, value) in url.query_pairs() {
+        // A + stands for itself, as in the rest of an address. As in a form, it would be a space.
+        let options = url.query().unwrap_or_default().replace('+', "%2B");
+        for (name, value) in url::form_urlencoded::parse(options.as_bytes()) {
             if given.insert(name.to_string(), value.into_owned()).is_some() {
                 return Err(Error::invalid(format!("the address has the option {name} twice")));
             }
@@ -395,6 +397,14 @@ mod tests {
         ] {
             assert_eq!(Target::parse(address).unwrap_err().kind(), ErrorKind::Invalid, "{address}");
         }
+    }
+
+    #[test]
+    fn a_plus_of_an_option_is_a_plus() {
+        let url = Url::parse("redis+unix:///s?stream=a+b&pass=c%2Bd+e%20f").unwrap();
+        let mut options = Options::of(&url).unwrap();
+        assert_eq!(options.take("stream").as_deref(), Some("a+b"));
+        assert_eq!(options.take("pass").as_deref(), Some("c+d+e f"));
     }
 
     #[test]

@@ -202,7 +202,7 @@ async fn a_redirect_is_not_followed() {
 async fn the_token_is_sent_and_never_shown() {
     let fake = Fake::new(http("200 OK", "application/json", r#"{"now_ms":1}"#)).await;
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("token");
+    let path = folder.path().join("a+token");
     std::fs::write(&path, format!("{TOKEN}\n")).unwrap();
     for url in [
         format!("http://:{TOKEN}@{}/base/", fake.addr),

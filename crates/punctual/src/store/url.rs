@@ -1,5 +1,7 @@
 //! Opens a store by its address. Only this file and the stores themselves name concrete stores.
 
+#[cfg(any(feature = "redis", feature = "http"))]
+use std::borrow::Cow;
 #[cfg(feature = "sqlite")]
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,6 +40,9 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
     expect(clippy::unused_async, reason = "a store on a disk or behind a network takes its time to open")
 )]
 pub(crate) async fn connect_by(url: &str, clock: Clock) -> Result<Arc<dyn Store>> {
+    if url.trim() != url {
+        return Err(blank_end());
+    }
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
     match (scheme, rest) {
         ("memory", "") => Ok(Arc::new(MemoryStore::new(clock))),
@@ -72,6 +77,24 @@ pub(crate) async fn connect_by(url: &str, clock: Clock) -> Result<Arc<dyn Store>
                 _ => "write sqlite:jobs.db or memory:",
             }))
         }
+    }
+}
+
+/// Makes the error for an address that begins or ends with white space. It would be part of the name of a file, and another store.
+fn blank_end() -> Error {
+    Error::invalid("the address of the store begins or ends with white space").with_hint(
+        "remove it; a line of a file or a secret may end with a line break, or with a CR of Windows",
+    )
+}
+
+/// Returns an address in whose options a `+` stands for itself, as it does before them. A parser of forms reads it as a space.
+#[cfg(any(feature = "redis", feature = "http"))]
+pub(crate) fn with_plain_plus(url: &str) -> Cow<'_, str> {
+    match url.split_once('?') {
+        Some((base, options)) if options.contains('+') => {
+            Cow::Owned(format!("{base}?{}", options.replace('+', "%2B")))
+        }
+        _ => Cow::Borrowed(url),
     }
 }
 
@@ -124,6 +147,9 @@ fn sqlite(rest: &str) -> Result<(PathBuf, SqliteOptions)> {
         return Err(Error::invalid("a sqlite: store needs a file")
             .with_hint("write sqlite:jobs.db; for a store without a file, memory:"));
     }
+    if path.trim_end() != path {
+        return Err(blank_end());
+    }
     let mut options = SqliteOptions::default();
     for option in query.split('&').filter(|option| !option.is_empty()) {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
@@ -157,6 +183,39 @@ mod tests {
             assert!(!error.to_string().contains("secret"), "{error}");
         }
         assert_eq!(connect("memory:").await.unwrap().url(), "memory:");
+    }
+
+    /// A variable from a file with CRLF, or a secret with a line break at its end, names no other store.
+    #[tokio::test]
+    async fn an_address_that_ends_with_white_space_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jobs.db").display().to_string();
+        for url in [
+            format!("sqlite:{path}\r"),
+            format!("sqlite:{path}\n"),
+            format!("sqlite:{path} "),
+            format!(" sqlite:{path}"),
+            format!("sqlite:{path}\r?mode=rwc"),
+            format!("sqlite:{path}?mode=rwc\r\n"),
+            "memory:\n".to_owned(),
+            "redis://127.0.0.1:1/0\n".to_owned(),
+            "http://127.0.0.1:1\r".to_owned(),
+        ] {
+            let error = connect(&url).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{url:?}: {error}");
+            assert!(error.to_string().contains("white space"), "{url:?}: {error}");
+        }
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+    }
+
+    #[cfg(any(feature = "redis", feature = "http"))]
+    #[test]
+    fn a_plus_of_an_option_is_a_plus() {
+        assert_eq!(
+            with_plain_plus("redis+unix:///a+b?pass=c+d%2B&ca=/e+f"),
+            "redis+unix:///a+b?pass=c%2Bd%2B&ca=/e%2Bf"
+        );
+        assert_eq!(with_plain_plus("redis://:a+b@h/0"), "redis://:a+b@h/0");
     }
 
     #[cfg(feature = "sqlite")]

@@ -9,7 +9,10 @@ use reqwest::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::core::error::{Error, ErrorKind, Result};
+use crate::{
+    core::error::{Error, ErrorKind, Result},
+    store::url::with_plain_plus,
+};
 
 /// Longest time to connect.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
@@ -46,7 +49,7 @@ impl Link {
                 .with_hint("write https://HOST[:PORT][/BASE][?token_file=PATH&ca=PATH]")
         };
         // The error of the parser quotes nothing, so no token is shown.
-        let mut base = Url::parse(url).map_err(|e| wrong(&e.to_string()))?;
+        let mut base = Url::parse(&with_plain_plus(url)).map_err(|e| wrong(&e.to_string()))?;
         if !matches!(base.scheme(), "http" | "https") || !base.has_host() {
             return Err(wrong("it has no host"));
         }

@@ -6,7 +6,10 @@ use redis::{IntoConnectionInfo, RedisConnectionInfo};
 
 use crate::{
     core::error::{Error, Result},
-    store::redis::connection::{node::Node, tls::Files},
+    store::{
+        redis::connection::{node::Node, tls::Files},
+        url::with_plain_plus,
+    },
 };
 
 /// The prefix of all keys (default).
@@ -156,6 +159,7 @@ impl Address {
     /// # Errors
     /// `Invalid` if it cannot be parsed.
     pub(crate) fn parse(text: &str) -> Result<Self> {
+        let text = &*with_plain_plus(text);
         let (scheme, rest) = text.split_once(':').ok_or_else(unreadable)?;
         let (scheme, mut tls) = match scheme {
             "redis" => (Scheme::Server, None),
@@ -545,6 +549,25 @@ mod tests {
         let seeds = vec![Node::Tcp("a".into(), 6_379), Node::Tcp("::1".into(), 7)];
         assert_eq!(*address.topology(), Topology::Cluster { seeds });
         assert_eq!((address.login().username(), address.login().password()), (Some("u"), Some("p")));
+    }
+
+    /// A password in base64 has one, before and after the question mark.
+    #[test]
+    fn a_plus_stands_for_itself() {
+        for text in ["redis://u+1:a+b%20c==@h", "redis+unix:///s+1?user=u+1&pass=a+b%20c=="] {
+            let address = Address::parse(text).unwrap();
+            let login = address.login();
+            assert_eq!((login.username(), login.password()), (Some("u+1"), Some("a+b c==")), "{text}");
+        }
+        let address =
+            Address::parse("redis+sentinel://h/main?sentinel_user=u+1&sentinel_pass=a%2Bb+c").unwrap();
+        let login = address.sentinel_login();
+        assert_eq!((login.username(), login.password()), (Some("u+1"), Some("a+b+c")));
+        let address = Address::parse("rediss://h?ca=/c+a&cert=/c+b&key=/c+c").unwrap();
+        let files = address.tls().unwrap();
+        assert_eq!(files.ca, Some(PathBuf::from("/c+a")));
+        assert_eq!(files.own, Some((PathBuf::from("/c+b"), PathBuf::from("/c+c"))));
+        assert_eq!(Address::parse(&address.to_string()).unwrap().tls().unwrap().ca, files.ca);
     }
 
     #[test]
