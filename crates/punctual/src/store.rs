@@ -76,8 +76,8 @@ use crate::core::{
     filter::Filter,
     id::JobId,
     job::{
-        Concurrency, Job, JobRecord, NewJob, Payload, Priority, State, Unique, check_name, check_payload,
-        check_queue,
+        Concurrency, Job, JobRecord, NewJob, Payload, Priority, State, Unique, check_name, check_new_queue,
+        check_payload, check_queue,
     },
     json::ms,
     limits::{BATCH_BYTES_MAX, BATCH_MAX, BUCKETS_MAX},
@@ -967,8 +967,8 @@ pub(crate) fn check_queue_op(name: &str, op: &QueueOp) -> Result<()> {
         check_queue(name)?;
     }
     match op {
-        QueueOp::Set(settings) => settings.check(),
-        QueueOp::Replace(replace) => replace.new.check(),
+        QueueOp::Set(settings) => check_new_queue(name).and_then(|()| settings.check()),
+        QueueOp::Replace(replace) => check_new_queue(name).and_then(|()| replace.new.check()),
         QueueOp::Open { group: Some(group) } => check_name("group", group),
         QueueOp::Purge(n) => check_limit("purge", *n),
         QueueOp::Show | QueueOp::Pause { .. } | QueueOp::Resume | QueueOp::Open { group: None } => Ok(()),

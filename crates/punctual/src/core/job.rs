@@ -29,8 +29,11 @@ use crate::core::{
     },
     notes::Notes,
     time::{Timestamp, When, ceil_ms},
-    topic::{TOPICS_QUEUE, check_publication},
+    topic::{TOPIC, TOPICS_QUEUE, check_publication},
 };
+
+/// The header that names the schedule of a job.
+pub(crate) const SCHEDULE: &str = "schedule";
 
 /// A type of job: its payload, and the stable name that selects its handler.
 ///
@@ -490,10 +493,10 @@ pub enum OnConflict {
 pub struct NewJob {
     /// The id, made by the caller.
     pub id: JobId,
-    /// The name that selects the handler, 1 to 255 bytes.
+    /// The name that selects the handler: 1 to 255 bytes without control characters and without white space at its ends.
     pub kind: String,
-    /// The queue: 1 to 255 bytes without control characters. Names that start with `$` are reserved, except `$topics`
-    /// for publications.
+    /// The queue: a name like that of a kind, but not `.` or `..`. Names that start with `$` are reserved, except
+    /// `$topics` for publications.
     pub queue: String,
     /// The payload, at most 1 MiB unless the store has another limit.
     pub payload: Payload,
@@ -566,6 +569,11 @@ impl NewJob {
             check_publication(&self.headers)?;
         } else {
             check_queue(&self.queue)?;
+        }
+        // An older version may have set the schedule or the subscription of such a job, and it goes on.
+        if ![SCHEDULE, TOPIC].iter().any(|of| self.headers.contains_key(*of)) {
+            check_new_kind(&self.kind)?;
+            check_new_queue(&self.queue)?;
         }
         check_payload(&self.payload, payload_bytes_max)?;
         self.run_at.check("delay_ms")?;
@@ -658,6 +666,34 @@ pub(crate) fn check_queue(name: &str) -> Result<()> {
         Err(Error::invalid(format!("queue {name:?} is reserved: names that start with $ are punctual's own")))
     } else {
         Ok(())
+    }
+}
+
+/// Checks the kind of a new job: control characters and white space at its ends are no part of a name that anybody means. Stored jobs
+/// may have them.
+pub(crate) fn check_new_kind(kind: &str) -> Result<()> {
+    if kind.chars().any(char::is_control) {
+        return Err(Error::invalid("kind contains a control character").with_hint(BLANK_HINT));
+    }
+    check_ends("kind", kind)
+}
+
+/// Checks the name of a queue that may be new, in addition to [`check_queue`]. Stored queues may have other names.
+pub(crate) fn check_new_queue(name: &str) -> Result<()> {
+    if matches!(name, "." | "..") {
+        return Err(Error::invalid(format!("queue {name:?} has no address, since it means a folder there"))
+            .with_hint("choose another name"));
+    }
+    check_ends("queue", name)
+}
+
+const BLANK_HINT: &str = "remove it; a line of a file or a variable may end with a line break";
+
+fn check_ends(field: &str, name: &str) -> Result<()> {
+    if name.trim() == name {
+        Ok(())
+    } else {
+        Err(Error::invalid(format!("{field} {name:?} begins or ends with white space")).with_hint(BLANK_HINT))
     }
 }
 

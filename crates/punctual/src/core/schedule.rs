@@ -19,7 +19,7 @@ use crate::{
         cron::Cron,
         error::{Error, ErrorKind, Result},
         id::JobId,
-        job::{Concurrency, JobOptions, JobRecord, NewJob, Payload, Scope, Unique, check_name},
+        job::{Concurrency, JobOptions, JobRecord, NewJob, Payload, SCHEDULE, Scope, Unique, check_name},
         limits::{DOC_BYTES_MAX, SCHEDULE_NAME_BYTES_MAX},
         time::{Timestamp, When},
     },
@@ -28,8 +28,6 @@ use crate::{
 
 /// The prefix of the keys of their documents, and of the unique keys of their ticks.
 pub(crate) const PREFIX: &str = "schedule/";
-/// The header that names the schedule of a job.
-pub(crate) const SCHEDULE: &str = "schedule";
 /// The header with the generation by which a tick was enqueued.
 pub(crate) const GENERATION: &str = "schedule_generation";
 /// The header with the time of a tick, in Unix milliseconds.

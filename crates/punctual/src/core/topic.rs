@@ -16,7 +16,10 @@ use serde::{Deserialize, Serialize};
 use crate::core::{
     error::{Error, ErrorKind, Result},
     id::JobId,
-    job::{JobOptions, JobRecord, NewJob, OnConflict, Priority, Unique, check_name, check_queue},
+    job::{
+        JobOptions, JobRecord, NewJob, OnConflict, Priority, Unique, check_name, check_new_kind,
+        check_new_queue, check_queue,
+    },
     limits::{
         DOC_BYTES_MAX, PUBLICATION_ATTEMPTS, PUBLICATION_TIMEOUT, SUBSCRIPTIONS_MAX, TOPIC_NAME_BYTES_MAX,
     },
@@ -52,6 +55,7 @@ impl Subscriptions {
     pub(crate) fn add(&mut self, queue: &str) -> Result<bool> {
         check_queue(queue)?;
         let Err(at) = self.place(queue) else { return Ok(false) };
+        check_new_queue(queue)?;
         if SUBSCRIPTIONS_MAX <= self.queues.len() {
             return Err(Error::invalid(format!(
                 "the topic has {SUBSCRIPTIONS_MAX} subscriptions, which is its limit"
@@ -154,6 +158,7 @@ impl Each {
 /// `Invalid` or `TooLarge` for a job that breaks a limit, or that has a header reserved for publications.
 pub(crate) fn publication(topic: &str, mut job: NewJob) -> Result<NewJob> {
     check_topic(topic)?;
+    check_new_kind(&job.kind)?;
     for header in [TOPIC, PUBLICATION, EACH] {
         if job.headers.contains_key(header) {
             let text = format!("a job that is published has no header {header} of its own");

@@ -578,6 +578,7 @@ conformance!(
     validation:
         one_bad_job_refuses_its_whole_call,
         names_are_checked,
+        old_names_go_on,
         options_are_checked,
         a_job_expires_after_it_is_due,
         a_payload_has_up_to_a_mebibyte,

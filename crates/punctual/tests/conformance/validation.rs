@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use punctual::{
     ErrorKind, NewJob, OnConflict, Timestamp, Unique, When,
     job::Concurrency,
-    store::{Action, Lease, Reserve, Settlement, Take, Target, Upcoming, Verdict},
+    store::{Action, Lease, QueueOp, Reserve, Settlement, Take, Target, Upcoming, Verdict},
 };
 
 use crate::fixture::{CANCEL, Fixture, QUEUE, at, bytes, millis, secs};
@@ -33,9 +33,35 @@ pub(crate) async fn names_are_checked(t: Fixture) {
         assert_eq!(t.refused(&[t.job_with(|job| make_bad(job, long()))]).await, ErrorKind::Invalid);
         t.add_with(|job| make_bad(job, "x".repeat(255))).await;
     }
-    for queue in ["", "$system", "a\nb", "a\0b"] {
+    for queue in ["", "$system", "a\nb", "a\0b", "a ", "\u{a0}a", ".", ".."] {
         assert_eq!(t.refused(&[t.job_with(|job| job.queue = queue.to_owned())]).await, ErrorKind::Invalid);
     }
+    for kind in ["a\n", "a\rb", " a", "a "] {
+        assert_eq!(t.refused(&[t.job_with(|job| job.kind = kind.to_owned())]).await, ErrorKind::Invalid);
+    }
+    for plain in ["a b", "a.b", "...", "ä", "a,b*"] {
+        t.add_with(|job| (job.kind, job.queue) = (plain.to_owned(), plain.to_owned())).await;
+    }
+}
+
+/// S13: what older versions stored under names that no new job can have goes on: a tick, the job of a publication, and their queue.
+pub(crate) async fn old_names_go_on(t: Fixture) {
+    let old = |header: &str| {
+        t.job_with(|job| {
+            (job.kind, job.queue) = ("old\nkind".to_owned(), "old ".to_owned());
+            job.headers = BTreeMap::from([(header.to_owned(), "name".to_owned())]);
+        })
+    };
+    t.enqueue_all(&["schedule", "topic"].map(old)).await;
+    let queue = async |op: QueueOp| t.store.queue("old ", &op).await;
+    let set = QueueOp::Set(Box::default());
+    assert_eq!(queue(set).await.unwrap_err().kind(), ErrorKind::Invalid, "it could be a new one");
+    for op in [QueueOp::Resume, QueueOp::Show] {
+        queue(op).await.unwrap();
+    }
+    let want = t.want_from(&[("old ", 1)], 2);
+    let kinds: Vec<String> = t.reserve_by(&want).await.jobs.into_iter().map(|run| run.job.kind).collect();
+    assert_eq!(kinds, ["old\nkind", "old\nkind"]);
 }
 
 /// S13: each option of a job has its bounds.
