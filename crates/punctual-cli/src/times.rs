@@ -1,8 +1,12 @@
 //! Reads and prints times for people. Other modules get [`When`]s and texts; the calendar is used only here.
 
-use std::{cmp::Ordering, time::Duration};
+use std::{cmp::Ordering, env, time::Duration};
 
-use jiff::{SignedDuration, Timestamp as Moment, Zoned, civil, tz::TimeZone};
+use jiff::{
+    SignedDuration, Timestamp as Moment, Zoned, civil,
+    fmt::temporal::Pieces,
+    tz::{Offset, TimeZone},
+};
 use punctual::{Error, Timestamp, When, job::parse_duration};
 
 /// Reads `--tz`: `local`, `utc`, or a name such as `Europe/Berlin`.
@@ -29,27 +33,52 @@ pub(crate) fn when(text: &str, now: &Zoned) -> Result<When, Error> {
     if let Some(delay) = text.strip_prefix('+') {
         return parse_duration(delay).map(When::In);
     }
-    let moment = if let Ok(zoned) = text.parse::<Zoned>() {
-        zoned.timestamp()
+    let since_1970 = if let Ok(zoned) = text.parse::<Zoned>() {
+        zoned.timestamp().as_duration()
     } else if let Ok(moment) = text.parse::<Moment>() {
-        moment
+        moment.as_duration()
+    } else if let Some(time) = with_offset(text) {
+        time
     } else {
         let civil = civil_time(text, now).ok_or_else(|| {
             Error::invalid(format!("{:?} is not a time", shown(text))).with_hint(
                 "write 2026-12-24T18:00:00Z, 2026-12-24T18:00[Europe/Berlin], tomorrow 09:00 or +2h",
             )
         })?;
+        is_known(now.time_zone())?;
         // In a gap of the clock, the time after the gap is used; in a fold, the first of the two.
-        civil
-            .to_zoned(now.time_zone().clone())
-            .map_err(|e| {
-                Error::invalid(format!("{:?} is past the last time there is", shown(text))).with_source(e)
-            })?
-            .timestamp()
+        let zoned = civil.to_zoned(now.time_zone().clone());
+        zoned.map_or_else(
+            |_| at_offset(civil, now.time_zone().to_offset(Moment::MAX)),
+            |zoned| zoned.timestamp().as_duration(),
+        )
     };
-    let ms = moment.as_millisecond() + i64::from(moment.subsec_nanosecond() % 1_000_000 != 0);
+    let ms = since_1970.as_nanos().div_euclid(1_000_000) + i128::from(since_1970.as_nanos() % 1_000_000 != 0);
     let ms = u64::try_from(ms).map_err(|_| Error::invalid(format!("{:?} is before 1970", shown(text))))?;
     Timestamp::from_ms(ms).map(When::At)
+}
+
+/// Reads a time with an offset that is later than the last one of the calendar, which ends a day before the year 9999 does.
+fn with_offset(text: &str) -> Option<SignedDuration> {
+    let pieces = Pieces::parse(text).ok().filter(|pieces| pieces.time_zone_annotation().is_none())?;
+    let offset = pieces.to_numeric_offset()?;
+    Some(at_offset(pieces.date().to_datetime(pieces.time()?), offset))
+}
+
+/// Returns the time since 1970 of a wall clock with this offset.
+fn at_offset(civil: civil::DateTime, offset: Offset) -> SignedDuration {
+    civil.duration_since(civil::date(1970, 1, 1).at(0, 0, 0, 0))
+        - SignedDuration::from_secs(offset.seconds().into())
+}
+
+/// Refuses the zone of a variable `TZ` that names none: it would be UTC. A machine without a zone has UTC.
+fn is_known(zone: &TimeZone) -> Result<(), Error> {
+    let name = env::var_os("TZ").filter(|name| !name.is_empty() && zone.is_unknown());
+    name.map_or(Ok(()), |name| {
+        let shown = shown(&name.to_string_lossy());
+        Err(Error::invalid(format!("the variable TZ is {shown:?}, which is no time zone"))
+            .with_hint("correct it, name a zone (--tz Europe/Berlin), or write the time with one"))
+    })
 }
 
 /// Reads a date or time of the wall clock, in the zone of `now`.
@@ -156,6 +185,14 @@ mod tests {
         assert_eq!(at("tomorrow 09:00"), at("2026-11-21T08:00:00Z"));
         assert_eq!(at("today 17:30"), at("2026-11-20T16:30:00Z"));
         assert_eq!(at("2026-12-24T17:00:00.000000001Z"), christmas + 1, "never early");
+        // The calendar ends a day before the last instant.
+        let last = punctual::Timestamp::MAX.as_ms();
+        for text in
+            ["9999-12-31T23:59:59.999Z", "9999-12-31T22:59:59.999-01:00", "9999-12-31 23:59:59.999+00"]
+        {
+            assert_eq!(at(text), last, "{text}");
+        }
+        assert_eq!(at("9999-12-31T23:59:59"), last - 999 - 3_600_000, "by the clock of Berlin");
         assert_eq!(when("+2h", &berlin()).unwrap(), When::In(Duration::from_hours(2)));
         assert_eq!(when("now", &berlin()).unwrap(), When::Now);
         // The clocks go forward at 02:00 and back at 03:00.
@@ -172,6 +209,8 @@ mod tests {
             "20261224",
             "-1",
             "10000-01-01T00:00:00Z",
+            "9999-12-31T23:59:59-01:00",
+            "9999-12-31T23:59:59[Nowhere/City]",
             "1960-01-01T00:00:00Z",
             "2026-02-30T00:00",
             "tomorrow",

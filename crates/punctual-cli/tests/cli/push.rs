@@ -191,3 +191,68 @@ fn a_push_that_nobody_hears_of_is_no_success() {
         t.ok(&format!("delete {} --yes", id.trim()));
     }
 }
+
+/// A time without a zone needs one, and a mistyped TZ names none: it must not be UTC without a word.
+#[test]
+fn a_time_by_a_clock_that_does_not_exist_is_refused() {
+    let t = Cli::new();
+    t.ok(&format!("push k --id {A} --in 1h"));
+    let run = |zone: &str, words: &[&str]| {
+        let mut command = t.command(words.iter().chain(&["--tz", "local"]));
+        said(command.env("TZ", zone).spawn().unwrap())
+    };
+    let time = "2031-07-01 09:00";
+    for words in [
+        &["push", "k", "--at", time][..],
+        &["push", "k", "--expires", time],
+        &["reschedule", A, "--at", time],
+        &["topic", "publish", "news", "k", "--at", time],
+    ] {
+        let said = run("Europe/Berlni", words);
+        said.fails(2, "invalid", "the variable TZ is \"Europe/Berlni\", which is no time zone");
+    }
+    for (zone, time) in [
+        ("Europe/Berlni", "2031-07-01T09:00Z"),
+        ("Europe/Berlni", "+1h"),
+        ("Europe/Berlin", time),
+        ("", time),
+    ] {
+        run(zone, &["push", "k", "--at", time]).ok();
+    }
+}
+
+/// A variable from a file of Windows, or a secret with a line break at its end.
+#[test]
+fn an_address_of_a_store_that_ends_with_white_space_is_refused() {
+    let t = Cli::new();
+    for end in ["\r", "\n", " ", "\r\n"] {
+        for words in [&["push", "k"][..], &["work", "--exec", "true"], &["ls"], &["doctor"]] {
+            let mut command = t.command(words);
+            command.env("PUNCTUAL_STORE", format!("sqlite:jobs.db{end}"));
+            let said = said(command.spawn().unwrap());
+            said.fails(2, "invalid", "the address of the store begins or ends with white space");
+        }
+    }
+    assert_eq!(std::fs::read_dir(t.path("")).unwrap().count(), 0, "a store was made");
+}
+
+/// Names that nobody means: a line break of a file, white space at an end, and folders of addresses.
+#[test]
+fn a_new_job_has_a_plain_kind_and_queue() {
+    let t = Cli::new();
+    for (kind, queue, message) in [
+        ("k\n", "q", "kind contains a control character"),
+        ("a\tb", "q", "kind contains a control character"),
+        (" k", "q", "kind \" k\" begins or ends with white space"),
+        ("k", "q ", "queue \"q \" begins or ends with white space"),
+        ("k", "\u{a0}q", "queue \"\\u{a0}q\" begins or ends with white space"),
+        ("k", "q\r", "queue contains a control character"),
+        ("k", ".", "queue \".\" has no address"),
+        ("k", "..", "queue \"..\" has no address"),
+    ] {
+        t.args(&["push", kind, "-q", queue]).fails(2, "invalid", message);
+    }
+    t.args(&["queue", "limit", "q ", "--concurrency", "1"]).fails(2, "invalid", "queue \"q \" begins");
+    t.args(&["topic", "subscribe", "news", "q "]).fails(2, "invalid", "queue \"q \" begins");
+    t.args(&["push", "a b", "-q", "c d"]).ok();
+}
