@@ -342,8 +342,9 @@ impl Session {
         });
         match tokio::time::timeout(REPORT_MAX, printed).await {
             Ok(Ok(printed)) => Ok(printed?),
-            Ok(Err(_)) | Err(_) => Err(Failure::failed("the report could not be printed")
-                .why(format!("stdout was not read within {REPORT_MAX:?}; what the command did remains done"))),
+            Ok(Err(_)) | Err(_) => Err(Failure::failed("the report could not be printed").why(format!(
+                "stdout was not read within {REPORT_MAX:?}; what the command did remains done"
+            ))),
         }
     }
 
@@ -372,6 +373,23 @@ impl Session {
         io::stdin().read_line(&mut answer)?;
         if matches!(answer.trim(), "y" | "Y" | "yes") { Ok(()) } else { Err(Failure::FAILED) }
     }
+}
+
+/// Refuses queues that no job can be in yet and whose names look like a pattern or a list: names are literal, and a process that served
+/// them would stay idle without a word.
+async fn check_served(client: &Client, queues: impl Iterator<Item = &str>) -> Result {
+    let is_odd = |name: &&str| name.contains(|c: char| matches!(c, '*' | ',' | ';') || c.is_whitespace());
+    for name in queues.filter(is_odd) {
+        // A store that does not answer is reported by what serves the queue.
+        if matches!(client.queue(name).show().await, Ok(None)) {
+            return Err(Failure::invalid(format!("there is no queue {name:?}"))
+                .why("the name of a queue is taken literally, not as a pattern or a list")
+                .hint(
+                    "name each queue: -q mail -q bulk; a queue that really has this name must exist first",
+                ));
+        }
+    }
+    Ok(())
 }
 
 /// Returns an address that opens even a server that deletes jobs when its memory is full.

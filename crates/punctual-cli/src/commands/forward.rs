@@ -320,6 +320,7 @@ pub(super) async fn run(globals: Globals, command: &Command, args: &Forward) -> 
     }
     let requests = Requests::listen()?;
     let session = &mut Session::open(&globals, command).await?;
+    super::check_served(&session.client, plan.routes.iter().map(|route| route.from.as_str())).await?;
     descriptors::raise();
     let health = args.health.health();
     let _reporting = health.start().await?;

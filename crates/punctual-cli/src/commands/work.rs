@@ -152,6 +152,8 @@ pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
             .why("each job would be done, and nothing would have run")
             .hint("write a command, as in --exec ./run; a variable in it may be unset"));
     }
+    let names = args.queues.iter().map(|queue| if args.weighted { split::<u32>(queue).0 } else { queue });
+    super::check_served(&session.client, names).await?;
     if let Some(n) = args.keep.map(usize::from) {
         let manner = Manner {
             command: args.exec.as_str().into(),

@@ -492,3 +492,46 @@ fn push_waits_for_the_result() {
     assert_eq!(said.code, Some(0));
     worker.stop();
 }
+
+/// In other queues, these are all queues, or several. Here they are names, and the worker would be idle for ever.
+#[test]
+fn a_pattern_or_a_list_is_no_queue() {
+    let t = Cli::new();
+    t.ok("push k -q mail");
+    for (names, name) in [
+        (&["-q", "*"][..], "*"),
+        (&["-q", "ma*"], "ma*"),
+        (&["-q", "mail,bulk"], "mail,bulk"),
+        (&["-q", "mail;bulk"], "mail;bulk"),
+        (&["-q", "mail bulk"], "mail bulk"),
+        (&["-q", "mail "], "mail "),
+        (&["-q", "mail", "-q", "mail,bulk"], "mail,bulk"),
+        (&["--weighted", "-q", "mail=3,bulk=1"], "mail=3,bulk"),
+    ] {
+        let words: Vec<&str> = ["work", "--exec", "true"].into_iter().chain(names.iter().copied()).collect();
+        let said = t.args(&words);
+        said.fails(2, "invalid", &format!("there is no queue {name:?}"));
+        assert!(said.err.contains("name each queue: -q mail -q bulk"), "{said:#?}");
+    }
+    t.args(&["forward", "-q", "mail,bulk", "--to", "redis://127.0.0.1:1/0?stream=s"]).fails(
+        2,
+        "invalid",
+        "there is no queue \"mail,bulk\"",
+    );
+    // One that exists is served.
+    let id = t.args(&["push", "k", "-q", "mail,bulk", "-o", "ids"]).ok();
+    let worker = Worker::start(&t, "true", "-q mail,bulk");
+    t.wait_for(id.trim(), "done");
+    worker.stop().ok();
+}
+
+#[test]
+fn the_log_says_the_grace_of_the_command_line() {
+    let t = Cli::new();
+    let id = t.ok("push k -o ids");
+    let worker = Worker::start(&t, "true", "-v --grace 5s");
+    t.wait_for(id.trim(), "done");
+    let said = worker.stop();
+    let graces: Vec<&str> = said.err.split_whitespace().filter(|word| word.starts_with("grace=")).collect();
+    assert_eq!(graces, ["grace=5s"], "{said:#?}");
+}
