@@ -204,6 +204,34 @@ fn who_is_not_let_in_is_told_so() {
     t.ok(&format!("push k --store {}&pass=right", server.url()));
 }
 
+/// A password in base64 has one. It is the same in each part of an address.
+#[test]
+fn a_plus_in_a_password_is_a_plus() {
+    let (t, server) = (Cli::new(), Server::start(&["--requirepass", "aB+cd=="]));
+    t.ok(&format!("push k --store {}&pass=aB+cd==", server.url()));
+}
+
+#[test]
+fn a_server_with_fewer_databases_is_not_away() {
+    let (t, server) = (Cli::new(), Server::start(&[]));
+    for command in ["ls", "push k", "doctor"] {
+        let said = t.run(&format!("{command} --store {}&db=99", server.url()));
+        said.fails(2, "unsupported", "the server refused to switch to the database of the address");
+        assert!(said.err.contains("write a smaller number after the host"), "{said:#?}");
+    }
+}
+
+/// Some providers take INFO away. Then it is not seen what it says, as for a user who may not run it.
+#[test]
+fn a_server_whose_info_is_renamed_is_used() {
+    let (t, server) = (Cli::new(), Server::start(&["--rename-command", "INFO", "other"]));
+    let url = server.url();
+    t.ok(&format!("push k --store {url}"));
+    assert_eq!(t.ok(&format!("ls -o ids --store {url}")).lines().count(), 1);
+    let said = t.run(&format!("doctor --store {url}"));
+    assert!(said.out.contains("or the server has renamed it"), "{said:#?}");
+}
+
 #[test]
 fn a_server_that_would_lose_jobs_is_refused_and_the_doctor_says_why() {
     let (t, server) = (Cli::new(), Server::start(&["--maxmemory-policy", "volatile-lru"]));

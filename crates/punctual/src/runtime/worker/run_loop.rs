@@ -15,12 +15,12 @@ use tokio::{
     sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
     time::Instant,
 };
-use tracing::Instrument;
+use tracing::{Instrument, field::debug};
 
 #[cfg(feature = "cron")]
 use super::tick::is_tick;
 use super::{
-    config::Setup,
+    config::{GRACE_MAX, Setup},
     health::Liveness,
     leases::flush_notes,
     queues::Queues,
@@ -210,8 +210,10 @@ impl<'a> RunLoop<'a> {
     fn follow_shutdown(&mut self) {
         let now = Instant::now();
         while let Some(next) = self.shutdown.step(self.phase, self.setup.config.grace, now) {
-            let (phase, grace, executing) = (next.name(), self.setup.config.grace, self.runs.executing());
-            tracing::info!(target: "punctual", phase, ?grace, executing, "shutting down");
+            let (phase, executing) = (next.name(), self.runs.executing());
+            // The longest one is that of a caller that keeps the time itself.
+            let grace = Some(self.setup.config.grace).filter(|grace| *grace < GRACE_MAX).map(debug);
+            tracing::info!(target: "punctual", phase, grace, executing, "shutting down");
             self.phase = next;
             match next {
                 Phase::Working => {}

@@ -133,7 +133,7 @@ async fn all(shard: &Shard, seen: Seen, shown: &str, level: Durability) -> Resul
     let settings = Settings::read(shard).await?;
     let mut checks = vec![server(shard, shown).await?];
     if info.is_empty() {
-        let text = "this user may not run INFO: version, role, memory, eviction and \
+        let text = "this user may not run INFO, or the server has renamed it: version, role, memory, eviction and \
                     persistence are unknown";
         checks.push(warn("info", text, "allow the user to: redis-cli ACL SETUSER NAME +info"));
     } else {

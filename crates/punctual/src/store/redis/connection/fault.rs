@@ -23,6 +23,12 @@ pub(crate) const READONLY: &str = "READONLY";
 /// The code for a command that this user may not call.
 pub(crate) const NOPERM: &str = "NOPERM";
 
+/// The code for a command that the server does not have, perhaps because it was renamed, among others.
+pub(crate) const UNKNOWN_COMMAND: &str = "ERR";
+
+/// What the client says if the server does not have a database.
+const NO_DATABASE: &str = "refused to switch database";
+
 /// The code of our scripts for a store in another format.
 const FORMAT: &str = "FORMAT";
 
@@ -43,7 +49,7 @@ pub(crate) fn unreachable(cause: RedisError) -> Error {
         return error;
     }
     match cause.clone().into_server_errors().as_deref() {
-        Some([(_, refusal), ..]) if refusal.code() != "ERR" => refused("connect", refusal),
+        Some([(_, refusal), ..]) if refusal.code() != UNKNOWN_COMMAND => refused("connect", refusal),
         _ if cause.kind() == redis::ErrorKind::AuthenticationFailed => {
             not_allowed(message).with_source(cause)
         }
@@ -54,6 +60,15 @@ pub(crate) fn unreachable(cause: RedisError) -> Error {
         .with_hint(
             "check the address: redis:// names one server, redis+sentinel:// sentinels and the name of their \
                      service, redis+cluster:// a cluster",
+        )
+        .with_source(cause),
+        _ if cause.to_string().contains(NO_DATABASE) => Error::new(
+            ErrorKind::Unsupported,
+            "the server refused to switch to the database of the address",
+        )
+        .with_hint(
+            "write a smaller number after the host, as in redis://host/0: the server has as many as its \
+                     setting `databases` says, and in a cluster only 0",
         )
         .with_source(cause),
         // Also if the socket of the address does not exist.
@@ -231,6 +246,18 @@ mod tests {
             assert_eq!(error.kind(), expected, "{line}");
             assert!(error.hint().is_some(), "{line}");
         }
+    }
+
+    #[test]
+    fn a_database_that_the_server_does_not_have_is_no_server_that_is_away() {
+        let cause = (
+            redis::ServerErrorKind::ResponseError.into(),
+            "Redis server refused to switch database",
+            "DB index is out of range".to_owned(),
+        );
+        let error = unreachable(cause.into());
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.hint().is_some_and(|hint| hint.contains("redis://host/0")), "{error}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::{
     store::redis::{
         connection::{
             address::{Address, Topology},
-            fault::{self, NOPERM},
+            fault::{self, NOPERM, UNKNOWN_COMMAND},
             info::Info,
         },
         scripts::{COMMON_KEYS, DOC_KEYS, LOCK_KEYS},
@@ -102,10 +102,10 @@ pub(crate) fn look(address: &Address, shard: u16, answers: Vec<Value>) -> Result
     Ok(seen)
 }
 
-/// Returns an answer; `None` if this user may not ask.
+/// Returns an answer; `None` if this user may not ask, or if the server has renamed the command.
 fn allowed(answer: Option<Value>) -> Result<Option<Value>> {
     match answer {
-        Some(Value::ServerError(refusal)) if refusal.code() == NOPERM => Ok(None),
+        Some(Value::ServerError(refusal)) if matches!(refusal.code(), NOPERM | UNKNOWN_COMMAND) => Ok(None),
         Some(Value::ServerError(refusal)) => Err(fault::refused("connect", &refusal)),
         answer => Ok(answer),
     }
@@ -185,7 +185,11 @@ mod tests {
     #[test]
     fn what_is_not_allowed_is_not_seen_and_all_else_is_told() {
         let refusal = |line: &str| redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
-        assert_eq!(allowed(Some(refusal("NOPERM no permissions to run the 'info' command"))).unwrap(), None);
+        for line in
+            ["NOPERM no permissions to run the 'info' command", "ERR unknown command 'INFO', with args: "]
+        {
+            assert_eq!(allowed(Some(refusal(line))).unwrap(), None, "{line}");
+        }
         let loading = allowed(Some(refusal("LOADING Redis is loading the dataset in memory"))).unwrap_err();
         assert_eq!(loading.kind(), ErrorKind::Unavailable);
         let stranger = allowed(Some(refusal("NOAUTH Authentication required."))).unwrap_err();
