@@ -18,11 +18,16 @@ use std::sync::Arc;
 use axum::{
     Router,
     body::Body,
-    extract::{Path, State},
-    http::{StatusCode, header::CONTENT_TYPE},
+    extract::{Path, Request, State},
+    http::{
+        StatusCode,
+        header::{CONTENT_ENCODING, CONTENT_TYPE},
+    },
+    middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::{any, get, post},
 };
+use percent_encoding::percent_decode_str;
 use punctual::{CancellationToken, Client};
 use tokio::sync::Semaphore;
 
@@ -98,6 +103,7 @@ pub(crate) fn with(
         .route("/api/v1/{call}", post(call).fallback(wrong))
         .route("/api/{*rest}", any(nothing))
         .with_state(Arc::new(api))
+        .layer(middleware::from_fn(readable))
 }
 
 /// Returns whether there is a call of this name.
@@ -110,6 +116,21 @@ pub(crate) fn is_call(name: &str) -> bool {
 fn no_method(hint: &str) -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "invalid", "the route does not have this method")
         .with_hint(hint)
+}
+
+/// Refuses a request whose address is no text, or whose body is encoded: no call could read them.
+async fn readable(request: Request, next: Next) -> Response {
+    if percent_decode_str(request.uri().path()).decode_utf8().is_err() {
+        return Problem::not_found("the address is not UTF-8").into_response();
+    }
+    let encoding = request.headers().get(CONTENT_ENCODING);
+    if encoding.is_some_and(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        let detail = "the body has a Content-Encoding, which this server does not read";
+        return Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid", detail)
+            .with_hint("send the body as it is, without Content-Encoding")
+            .into_response();
+    }
+    next.run(request).await
 }
 
 fn json(body: impl IntoResponse) -> Response {

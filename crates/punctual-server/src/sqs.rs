@@ -29,7 +29,7 @@ use axum::{
     body::{Body, HttpBody as _, to_bytes},
     extract::{Request, State},
     http::{
-        HeaderName, HeaderValue, Method, StatusCode,
+        HeaderName, HeaderValue, Method, StatusCode, Uri,
         header::{AUTHORIZATION, CONTENT_TYPE, COOKIE, HOST},
         request::Parts,
     },
@@ -117,7 +117,8 @@ impl Door {
         router.layer(middleware::from_fn_with_state(Arc::new(self), enter))
     }
 
-    /// Returns whether a request is one of the protocol: `POST /`, or to the address of a queue, below the base path.
+    /// Returns whether a request is one of the protocol: `POST /`, or to the address of a queue, below the base path. With a GET, the older
+    /// protocol names its action in the address.
     fn is_for_it(&self, request: &Request) -> bool {
         let Some(path) = request.uri().path().strip_prefix(self.base.as_str()) else { return false };
         let is_of_queue = || {
@@ -129,7 +130,9 @@ impl Door {
                 && parts.next().is_some()
                 && parts.next().is_none()
         };
-        request.method() == Method::POST && (matches!(path, "" | "/") || is_of_queue())
+        let is_its_method =
+            request.method() == Method::POST || request.method() == Method::GET && has_action(request.uri());
+        is_its_method && (matches!(path, "" | "/") || is_of_queue())
     }
 }
 
@@ -137,6 +140,9 @@ impl Door {
 async fn enter(State(door): State<Arc<Door>>, request: Request, next: Next) -> Response {
     if !door.is_for_it(&request) {
         return next.run(request).await;
+    }
+    if has_action(request.uri()) {
+        return old_protocol();
     }
     let (parts, body) = request.into_parts();
     let content = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -270,6 +276,11 @@ fn request_id() -> HeaderValue {
         low & 0xffff_ffff_ffff
     );
     HeaderValue::from_str(&text).expect("invariant: digits are a value")
+}
+
+/// Returns whether an address names an action, as those of the Query protocol do. No page has such a field.
+fn has_action(uri: &Uri) -> bool {
+    uri.query().unwrap_or_default().split('&').any(|field| field.starts_with("Action="))
 }
 
 /// Answers a client of the Query protocol in its own form, so that it can show why.

@@ -61,7 +61,7 @@ impl Room {
     /// Room is taken as bytes arrive, so that a client that only says how much it will send takes none.
     pub(crate) async fn read_at_most(&self, max: usize, body: Body) -> Result<Held<'_>, Problem> {
         let too_large = || {
-            let detail = format!("the body did not arrive, or is over the limit of {max} bytes");
+            let detail = format!("the body is over the limit of {max} bytes");
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", detail)
         };
         if max as u64 <= body.size_hint().lower().saturating_sub(1) {
@@ -70,7 +70,11 @@ impl Room {
         let arrive = async {
             let (mut chunks, mut bytes, mut room) = (body.into_data_stream(), Vec::new(), None);
             while let Some(chunk) = chunks.next().await {
-                let chunk = chunk.map_err(|_| too_large())?;
+                let chunk = chunk.map_err(|_| {
+                    let detail = "the body ended before all of it had arrived";
+                    Problem::new(StatusCode::BAD_REQUEST, "invalid", detail)
+                        .with_hint("send as many bytes as Content-Length says")
+                })?;
                 if max < bytes.len() + chunk.len() {
                     return Err(too_large());
                 }

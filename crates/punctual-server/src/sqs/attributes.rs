@@ -20,6 +20,8 @@ const FIFO: &str = "FifoQueue";
 const BY_CONTENT: &str = "ContentBasedDeduplication";
 const DEDUPLICATION_SCOPE: &str = "DeduplicationScope";
 const THROUGHPUT_LIMIT: &str = "FifoThroughputLimit";
+/// The default of SQS, in seconds.
+const KMS_REUSE_DEFAULT: &str = "300";
 const MANAGED_SSE: &str = "SqsManagedSseEnabled";
 
 /// The longest wait of a receive, in seconds.
@@ -91,13 +93,17 @@ impl Attributes {
                         "The name of a FIFO queue can only end with '.fifo', and the attribute FifoQueue must say so.",
                     ));
                 }
-                // What this server does for all FIFO queues.
-                DEDUPLICATION_SCOPE if is_fifo && value == "messageGroup" => {}
-                THROUGHPUT_LIMIT if is_fifo && value == "perMessageGroupId" => {}
+                // What this server does for all FIFO queues, or the default of SQS, which changes as little as no value.
+                DEDUPLICATION_SCOPE if is_fifo && matches!(value.as_str(), "messageGroup" | "queue") => {}
+                THROUGHPUT_LIMIT if is_fifo && matches!(value.as_str(), "perMessageGroupId" | "perQueue") => {
+                }
                 DEDUPLICATION_SCOPE | THROUGHPUT_LIMIT if is_fifo => {
                     return Err(wrong(attribute, "this server compares messages within their message group"));
                 }
-                MANAGED_SSE if value == "false" => {}
+                BY_CONTENT if !flag(BY_CONTENT, value)? => {}
+                MANAGED_SSE if flag(MANAGED_SSE, value).is_ok() => {}
+                "KmsDataKeyReusePeriodSeconds" if value == KMS_REUSE_DEFAULT => {}
+                "RedriveAllowPolicy" if allows_all(value) => {}
                 BY_CONTENT | DEDUPLICATION_SCOPE | THROUGHPUT_LIMIT => {
                     return Err(unknown(attribute, "is for FIFO queues"));
                 }
@@ -159,6 +165,17 @@ impl Attributes {
     }
 }
 
+/// Checks that a caller who makes a FIFO queue says so, as SQS does. Its name could end so by accident.
+pub(super) fn check_new(name: &str, given: &BTreeMap<String, String>) -> Result<(), Fault> {
+    if queue::is_fifo(name) && !given.contains_key(FIFO) {
+        return Err(Fault::value(
+            "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length. The name of a FIFO queue ends with \
+             .fifo, and its attribute FifoQueue is true.",
+        ));
+    }
+    Ok(())
+}
+
 /// Returns the ARN of a queue.
 pub(super) fn arn(region: &str, name: &str) -> String {
     format!("arn:aws:sqs:{region}:{ACCOUNT}:{name}")
@@ -197,6 +214,12 @@ fn flag(name: &str, text: &str) -> Result<bool, Fault> {
         "false" => Ok(false),
         _ => Err(wrong(name, "true and false are allowed")),
     }
+}
+
+/// Returns whether a policy lets each queue name this one as its dead-letter queue, which is the default of SQS.
+fn allows_all(text: &str) -> bool {
+    let policy = serde_json::from_str(text).unwrap_or(serde_json::Value::Null);
+    policy == serde_json::json!({"redrivePermission": "allowAll"})
 }
 
 /// Reads a redrive policy; an empty text is none.
@@ -281,9 +304,46 @@ mod tests {
         assert!(set("q.fifo", FIFO, "true").is_ok() && set("q", FIFO, "false").is_ok());
         assert!(set("q", FIFO, "true").is_err() && set("q.fifo", FIFO, "false").is_err());
         assert!(set("q.fifo", DEDUPLICATION_SCOPE, "messageGroup").is_ok());
-        assert_eq!(set("q.fifo", DEDUPLICATION_SCOPE, "queue"), Err(Code::InvalidAttributeValue));
+        assert_eq!(set("q.fifo", DEDUPLICATION_SCOPE, "group"), Err(Code::InvalidAttributeValue));
         assert_eq!(set("q", "Colour", "red"), Err(Code::InvalidAttributeName));
         assert_eq!(set("q", "Policy", "{}"), Err(Code::InvalidAttributeName));
+    }
+
+    /// Tools such as Terraform spell all attributes. What they leave as it is must not be refused.
+    #[test]
+    fn the_defaults_of_sqs_are_accepted() {
+        let of_all = [
+            (DELAY, "0"),
+            (SIZE, "262144"),
+            (RETENTION, "345600"),
+            (WAIT, "0"),
+            (VISIBILITY, "30"),
+            (MANAGED_SSE, "true"),
+            (MANAGED_SSE, "false"),
+            ("Policy", ""),
+            ("KmsMasterKeyId", ""),
+            ("KmsDataKeyReusePeriodSeconds", "300"),
+            ("RedriveAllowPolicy", r#"{"redrivePermission":"allowAll"}"#),
+            (FIFO, "false"),
+            (BY_CONTENT, "false"),
+        ];
+        for (attribute, value) in of_all {
+            assert!(set("q", attribute, value).is_ok(), "{attribute} {value}");
+        }
+        for (attribute, value) in
+            [(DEDUPLICATION_SCOPE, "queue"), (THROUGHPUT_LIMIT, "perQueue"), (BY_CONTENT, "false")]
+        {
+            assert!(set("q.fifo", attribute, value).is_ok(), "{attribute} {value}");
+        }
+        for (attribute, value) in [
+            (MANAGED_SSE, "yes"),
+            ("KmsMasterKeyId", "alias/aws/sqs"),
+            ("KmsDataKeyReusePeriodSeconds", "60"),
+            ("RedriveAllowPolicy", r#"{"redrivePermission":"denyAll"}"#),
+            (DEDUPLICATION_SCOPE, "queue"),
+        ] {
+            assert!(set("q", attribute, value).is_err(), "{attribute} {value}");
+        }
     }
 
     #[test]

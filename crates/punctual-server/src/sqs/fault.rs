@@ -218,6 +218,7 @@ impl From<Problem> for Fault {
     fn from(problem: Problem) -> Self {
         let code = match problem.status() {
             StatusCode::PAYLOAD_TOO_LARGE => Code::RequestEntityTooLarge,
+            StatusCode::BAD_REQUEST => Code::SerializationException,
             _ => Code::ServiceUnavailable,
         };
         Self::new(code, problem.detail())

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Call, Reply,
-    attributes::{Attributes, arn, within},
+    attributes::{self, Attributes, arn, within},
     fault::{Code, Fault},
     nothing, purge as cleaning,
     queue::{self, Queue},
@@ -129,6 +129,7 @@ pub(super) async fn create(call: &Call, request: Create) -> Reply {
     let given = request.attributes.unwrap_or_default();
     let mut attributes = Attributes::default();
     attributes.set(name, &given)?;
+    attributes::check_new(name, &given)?;
     check_target(call, name, &given, &attributes).await?;
     let own_tags = request.tags.unwrap_or_default();
     tags::check(&own_tags)?;

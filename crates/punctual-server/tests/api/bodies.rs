@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::{
+    body::{Body, Bytes},
+    http::Request,
+};
 use futures_util::{StreamExt as _, stream};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -50,6 +53,32 @@ async fn a_body_of_no_call_is_a_problem_of_every_call() {
             assert!(answer.text.len() < 1_000, "{call} with {name} repeats it");
         }
     }
+    goes_on(&site, &before, "these bodies").await;
+}
+
+/// It says why, and not that it is no JSON, or too large.
+#[tokio::test]
+async fn an_encoded_or_broken_body_is_refused_as_what_it_is() {
+    let site = Site::new().await;
+    let before = site.everything().await;
+    let request = |path: &str, encoding: &str, body: Body| {
+        let request = Request::builder().method("POST").uri(path).header("content-encoding", encoding);
+        request.body(body).unwrap()
+    };
+    for path in ["/api/v1/enqueue", "/api/v1/jobs", "/api/v1/count"] {
+        for encoding in ["gzip", "br", "deflate, gzip"] {
+            let body = Body::from(&b"\x1f\x8b\x08"[..]);
+            let answer = site.request(&site.tokens.admin, request(path, encoding, body)).await;
+            assert!(answer.is(415, "invalid"), "{path} {encoding}: {answer:?}");
+        }
+        let broken = stream::iter([Ok(Bytes::from_static(b"{\"kind\"")), Err("the client went away")]);
+        let body = Body::from_stream(broken);
+        let answer = site.request(&site.tokens.admin, request(path, "identity", body)).await;
+        assert!(answer.is(400, "invalid"), "{path}: {answer:?}");
+        assert!(answer.text.contains("the body ended before all of it had arrived"), "{answer:?}");
+    }
+    let plain = request("/api/v1/count", "Identity", Body::from("{}"));
+    assert_eq!(site.request(&site.tokens.admin, plain).await.status, 200);
     goes_on(&site, &before, "these bodies").await;
 }
 

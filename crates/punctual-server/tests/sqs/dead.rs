@@ -173,8 +173,10 @@ async fn without_its_dead_letter_queue_a_message_stays() {
 #[tokio::test]
 async fn a_line_goes_on_after_its_dead_letter() {
     let site = Site::new().await;
-    site.ask("CreateQueue", json!({"QueueName": "dead.fifo"})).await.ok();
-    let attributes = json!({"RedrivePolicy": policy("dead.fifo", 1), "ContentBasedDeduplication": "true"});
+    site.ask("CreateQueue", json!({"QueueName": "dead.fifo", "Attributes": {"FifoQueue": "true"}}))
+        .await
+        .ok();
+    let attributes = json!({"FifoQueue": "true", "RedrivePolicy": policy("dead.fifo", 1), "ContentBasedDeduplication": "true"});
     site.ask("CreateQueue", json!({"QueueName": "q.fifo", "Attributes": attributes})).await.ok();
     for text in ["0", "1"] {
         let body = json!({"QueueUrl": url("q.fifo"), "MessageBody": text, "MessageGroupId": "a"});
@@ -251,7 +253,7 @@ async fn receives_of_earlier_jobs_of_a_message_count_for_its_redrive_policy() {
 #[tokio::test]
 async fn a_message_keeps_its_place_in_a_line_when_it_goes_on_as_another_job() {
     let site = Site::new().await;
-    site.ask("CreateQueue", json!({"QueueName": "q.fifo"})).await.ok();
+    site.ask("CreateQueue", json!({"QueueName": "q.fifo", "Attributes": {"FifoQueue": "true"}})).await.ok();
     let of_group = |text: &str, max_attempts| {
         let concurrency = Some(Concurrency { key: "a".to_owned(), limit: 1 });
         NewJob { payload: Payload::json(text), concurrency, ..job(&site, "q.fifo", max_attempts) }
@@ -395,8 +397,10 @@ async fn a_search_that_began_before_a_purge_moves_later_messages_behind_it() {
 #[tokio::test]
 async fn a_message_that_went_on_as_another_job_gets_its_place_among_dead_letters() {
     let site = Site::new().await;
-    site.ask("CreateQueue", json!({"QueueName": "dead.fifo"})).await.ok();
-    let attributes = json!({"RedrivePolicy": policy("dead.fifo", 1)});
+    site.ask("CreateQueue", json!({"QueueName": "dead.fifo", "Attributes": {"FifoQueue": "true"}}))
+        .await
+        .ok();
+    let attributes = json!({"FifoQueue": "true", "RedrivePolicy": policy("dead.fifo", 1)});
     site.ask("CreateQueue", json!({"QueueName": "q.fifo", "Attributes": attributes})).await.ok();
     let earlier = json!({
         "QueueUrl": url("dead.fifo"), "MessageBody": "0", "MessageGroupId": "a", "MessageDeduplicationId": "0",
@@ -417,8 +421,10 @@ async fn a_message_that_went_on_as_another_job_gets_its_place_among_dead_letters
 #[tokio::test]
 async fn a_dead_letter_of_a_line_that_cannot_move_is_hidden_for_some_time() {
     let site = Site::new().await;
-    site.ask("CreateQueue", json!({"QueueName": "dead.fifo"})).await.ok();
-    let attributes = json!({"RedrivePolicy": policy("dead.fifo", 1), "ContentBasedDeduplication": "true"});
+    site.ask("CreateQueue", json!({"QueueName": "dead.fifo", "Attributes": {"FifoQueue": "true"}}))
+        .await
+        .ok();
+    let attributes = json!({"FifoQueue": "true", "RedrivePolicy": policy("dead.fifo", 1), "ContentBasedDeduplication": "true"});
     site.ask("CreateQueue", json!({"QueueName": "q.fifo", "Attributes": attributes})).await.ok();
     let send = json!({"QueueUrl": url("q.fifo"), "MessageBody": "0", "MessageGroupId": "a"});
     site.ask("SendMessage", send).await.ok();

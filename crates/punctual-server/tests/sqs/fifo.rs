@@ -161,7 +161,11 @@ async fn a_message_group_of_a_standard_queue_is_a_tenant_with_a_fair_share() {
 async fn an_id_can_be_sent_again_after_a_purge_and_to_another_queue_of_the_name() {
     let site = site().await;
     let queue = json!({"QueueUrl": url("q.fifo")});
-    let create = async || site.ask("CreateQueue", json!({"QueueName": "q.fifo"})).await.ok();
+    let create = async || {
+        site.ask("CreateQueue", json!({"QueueName": "q.fifo", "Attributes": {"FifoQueue": "true"}}))
+            .await
+            .ok()
+    };
     let take = async |text: &str| {
         send(&site, "a", "1", text).await.ok();
         let message = site.receive("q.fifo", 10).await.remove(0);
@@ -194,7 +198,9 @@ async fn an_id_can_be_sent_again_after_a_purge_and_to_another_queue_of_the_name(
 #[tokio::test(start_paused = true)]
 async fn a_dead_letter_is_of_the_generation_of_its_queue_and_keeps_its_id() {
     let site = Site::new().await;
-    site.ask("CreateQueue", json!({"QueueName": "dead.fifo"})).await.ok();
+    site.ask("CreateQueue", json!({"QueueName": "dead.fifo", "Attributes": {"FifoQueue": "true"}}))
+        .await
+        .ok();
     let arn = "arn:aws:sqs:eu-test-1:000000000000:dead.fifo";
     let policy = json!({"deadLetterTargetArn": arn, "maxReceiveCount": 1}).to_string();
     let attributes = json!({"FifoQueue": "true", "RedrivePolicy": policy});

@@ -47,6 +47,28 @@ async fn a_queue_is_made_found_listed_and_described() {
     assert_eq!(none.code(), "InvalidAttributeName");
 }
 
+/// Both the name and the attribute say so, as in SQS: one of them may be a mistake.
+#[tokio::test]
+async fn a_fifo_queue_is_made_by_name_and_attribute() {
+    let site = Site::new().await;
+    for (name, attributes) in [
+        ("q.fifo", json!({})),
+        ("q.fifo", json!({"ContentBasedDeduplication": "true"})),
+        ("q.fifo", json!({"FifoQueue": "false"})),
+        ("q", json!({"FifoQueue": "true"})),
+    ] {
+        let made = site.ask("CreateQueue", json!({"QueueName": name, "Attributes": attributes})).await;
+        assert_eq!(
+            (made.status, made.code().as_str()),
+            (400, "InvalidParameterValue"),
+            "{name} {attributes}"
+        );
+    }
+    let attributes =
+        json!({"FifoQueue": "true", "DeduplicationScope": "queue", "FifoThroughputLimit": "perQueue"});
+    site.ask("CreateQueue", json!({"QueueName": "q.fifo", "Attributes": attributes})).await.ok();
+}
+
 #[tokio::test]
 async fn a_queue_that_is_there_is_made_again_only_as_it_is() {
     let site = Site::with_queue().await;
@@ -168,6 +190,18 @@ async fn other_requests_are_not_the_doors_and_the_old_protocol_has_a_clear_answe
         answer.text.contains("<Code>InvalidAction</Code>") && answer.text.contains("boto3"),
         "{answer:?}"
     );
+    // With a GET, it names the action in the address. A page would say that all is well.
+    for path in
+        ["/?Action=SendMessage&MessageBody=x", "/000000000000/q?Version=2012-11-05&Action=DeleteQueue"]
+    {
+        for method in ["GET", "POST"] {
+            let mut request = site.draft("ListQueues", &json!({})).await.request(&site.admin);
+            *request.method_mut() = method.parse().unwrap();
+            *request.uri_mut() = path.parse().unwrap();
+            let answer = send(&site.router, request).await;
+            assert_eq!((answer.status, answer.content_type.as_str()), (400, "text/xml"), "{method} {path}");
+        }
+    }
     let mut request = site.draft("ListQueues", &json!({})).await.request(&site.admin);
     *request.uri_mut() = "/jobs/confirm".parse().unwrap();
     let answer = send(&site.router, request).await;

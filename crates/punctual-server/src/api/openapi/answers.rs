@@ -48,7 +48,13 @@ const fn kind(
     Kind { status, name, codes, description }
 }
 
-const KINDS: [Kind; 17] = [
+const KINDS: [Kind; 19] = [
+    kind(
+        400,
+        "Incomplete",
+        &["invalid"],
+        "The body ended before all of it had arrived. Nothing was changed.",
+    ),
     kind(401, "Unauthenticated", &["unauthenticated"], "The token is missing, wrong, revoked or expired."),
     kind(
         403,
@@ -78,6 +84,7 @@ const KINDS: [Kind; 17] = [
     ),
     kind(412, "VersionMismatch", &["version_mismatch"], "It does not have the version of If-Match."),
     kind(413, "TooLarge", &["payload_too_large"], "The body, a payload or a result is over its limit."),
+    kind(415, "Encoded", &["invalid"], "The body has a Content-Encoding, such as gzip. Nothing was changed."),
     kind(421, "HostNotAllowed", &["host_not_allowed"], "The Host header names another server."),
     kind(422, "Invalid", &["invalid"], "A field is wrong. Nothing was changed."),
     kind(429, "RateLimited", &["rate_limited"], "Too many wrong tokens came from this address."),
