@@ -51,7 +51,8 @@ pub(crate) fn failure_of(what: &str, feature: &str) -> Failure {
     Failure::unsupported(format!("this build of punctual does not have the {what}"))
         .why(format!("it was built without the cargo feature `{feature}`"))
         .hint(format!(
-            "cargo install --locked punctual-cli --features {feature}    or --features full: every command and option"
+            "in a clone: cargo install --locked --path crates/punctual-cli --features {feature}    or --features full: every \
+             command and option"
         ))
 }
 
@@ -95,7 +96,10 @@ mod tests {
         let failure = failure(("forward", "forward"));
         let text = failure.to_string();
         assert!(text.contains("without the cargo feature `forward`"), "{text}");
-        assert!(text.contains("cargo install --locked punctual-cli --features forward"), "{text}");
+        assert!(
+            text.contains("cargo install --locked --path crates/punctual-cli --features forward"),
+            "{text}"
+        );
         assert_eq!(failure.exit(), 2);
     }
 }
