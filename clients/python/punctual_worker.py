@@ -9,7 +9,7 @@
     work(handle)
 """
 
-import itertools, json, os, select, struct, sys, threading, traceback
+import inspect, itertools, json, os, select, struct, sys, threading, traceback
 
 TEXT_MAX = 4096  # characters of an error or a line; the store keeps less
 RESULT_MAX = 64 * 1024
@@ -209,6 +209,9 @@ def named(error):
 def end(pipe, job, result, error):
     """Writes the verdict of a run. Without an error, its work is done, and no result makes it run again."""
     frame, body = {"type": "done"}, b""
+    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        # Its work is not done: nothing has run it.
+        error = TypeError(f"the handler returned a {type(result).__name__}: await it, or use punctual_worker_async")
     if isinstance(error, Verdict):
         frame = error.frame
     elif error is not None:

@@ -180,6 +180,24 @@ fn a_result_that_is_no_json_is_not_kept_and_runs_nothing_again() {
     });
 }
 
+/// A handler with `async` in the wrong library, or without its `await`, has done nothing.
+#[test]
+fn a_coroutine_that_nobody_has_run_is_no_result() {
+    for handler in [
+        "from punctual_worker import work\nasync def handle(job): pass\nwork(handle)\n",
+        "from punctual_worker import work\ndef handle(job): yield\nwork(handle)\n",
+        "from punctual_worker_async import work\nasync def deliver(): pass\nasync def handle(job): return deliver()\nwork(handle)\n",
+    ] {
+        let t = Cli::new();
+        let id = push(&t, "k", "--max-attempts 1");
+        let worker = Worker::start(&t, &python(&t, handler), "--keep 1");
+        let job = ended(&t, &id);
+        let error = job["last_error"].as_str().unwrap_or_default();
+        assert!(error.starts_with("TypeError: the handler returned a "), "{handler}: {job}");
+        worker.stop().ok();
+    }
+}
+
 /// What `job.cancelled` reads is for the loop, and an answer for a thread's own loop has to wake that loop.
 #[test]
 fn an_async_handler_looks_and_enqueues_from_threads() {
