@@ -58,19 +58,19 @@ fn ended(t: &Cli, id: &str) -> Value {
 /// With and without `--keep`: a job that prints without an end has its timeout, its neighbours go on, and SIGTERM ends the worker.
 #[test]
 fn a_worker_that_nobody_reads_decides_in_time() {
-    let child = "import sys; sys.path.insert(0, '.')\n\
-                 from punctual_worker import work\n\
+    let child = "from punctual_worker import work\n\
                  def handle(job):\n\
                  \x20   while job.kind == 'chatty': print('x' * 200)\n\
                  work(handle)\n";
-    let library = include_str!("../../../../clients/python/punctual_worker.py");
+    let clients =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/python").canonicalize().unwrap();
+    let kept = format!("PYTHONPATH='{}' exec python3 worker.py", clients.display());
     for (exec, more) in [
         ("if [ $PUNCTUAL_KIND = chatty ]; then exec yes >&2; fi", "--slots 2"),
-        ("exec python3 worker.py", "--keep 2 --slots 2"),
+        (kept.as_str(), "--keep 2 --slots 2"),
     ] {
         let t = Cli::new();
         std::fs::write(t.path("worker.py"), child).unwrap();
-        std::fs::write(t.path("punctual_worker.py"), library).unwrap();
         let push = |kind: &str, timeout: &str| {
             t.ok(&format!("push {kind} --timeout {timeout} --max-attempts 1 -o ids")).trim().to_owned()
         };
