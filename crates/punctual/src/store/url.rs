@@ -186,6 +186,7 @@ mod tests {
     }
 
     /// A variable from a file with CRLF, or a secret with a line break at its end, names no other store.
+    #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn an_address_that_ends_with_white_space_is_refused() {
         let folder = tempfile::tempdir().unwrap();
