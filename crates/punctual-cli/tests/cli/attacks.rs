@@ -171,7 +171,10 @@ fn bodies_without_end_and_numbers_without_measure() {
     bomb.args(["-c", "head -c 200000000 /dev/zero | gzip -1"]).stdout(Stdio::piped());
     let bomb = bomb.output().unwrap().stdout;
     let gzip = format!("{head}content-encoding: gzip\r\ncontent-length: {}\r\n\r\n", bomb.len());
-    target.gets("gzip bomb of 200 MB", 422, target.send(&[gzip.as_bytes(), &bomb].concat()));
+    // It is not read, so its answer may be lost with the connection, too.
+    let (status, text) = target.send(&[gzip.as_bytes(), &bomb].concat());
+    assert!([0, 415].contains(&status), "{status}: {text}");
+    target.is_well("gzip bomb of 200 MB", &status.to_string());
 
     let deep = "[".repeat(100_000);
     target.gets("JSON 100,000 arrays deep", 422, target.request("POST", "/api/v1/enqueue", "", &deep));
