@@ -78,6 +78,7 @@ pub(crate) fn print(text: &str) {
 }
 
 /// Passes on what a command printed.
+#[cfg(unix)]
 pub(crate) fn pass_on(bytes: &[u8]) {
     match BUFFER.get() {
         Some(buffer) => buffer.pass_on(bytes),
@@ -120,6 +121,7 @@ impl Buffer {
     }
 
     /// After a gap, commands get room when all before the gap is written: a line about it stands where it is.
+    #[cfg(unix)]
     fn pass_on(&self, bytes: &[u8]) {
         self.add(bytes, |waiting| waiting.dropped == 0 && waiting.bytes + bytes.len() <= PASSED_BYTES_MAX);
     }
