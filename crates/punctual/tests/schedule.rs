@@ -19,8 +19,8 @@ use punctual::{
     job::Filter,
     schedule::{Cron, Misfire, Schedule},
     store::{
-        CallId, DocOp, Enqueued, Lease, List, Precondition, QueueRequest, QueueSettings, Reserve, Settlement,
-        Verdict, memory::MemoryStore,
+        CallId, DocOp, DocReply, Enqueued, Lease, List, Precondition, QueueRequest, QueueSettings, Reserve,
+        Settlement, Verdict, memory::MemoryStore,
     },
     testing::{Clock, Fault, FaultyStore, ManualClock, TestQueue},
     worker::{UnknownKinds, WorkReport},
@@ -43,6 +43,35 @@ fn report() -> Report {
 
 fn every_minute() -> Cron {
     Cron::new("* * * * *").unwrap()
+}
+
+/// Earlier versions stored expressions that are refused now. They go on, until another expression is set.
+#[tokio::test]
+async fn an_expression_that_was_stored_goes_on_though_it_is_refused_now() {
+    let t = TestQueue::new();
+    let handle = t.client.schedule("sales");
+    assert!(Cron::new("*/90 * * * *").is_err());
+    handle.set(Cron::new("*/45 * * * *").unwrap(), report()).await.unwrap();
+    let store = t.client.store();
+    let key = "schedule/sales".to_owned();
+    let DocReply::Is(Some(doc)) = store.doc(&DocOp::Get { key: key.clone() }).await.unwrap() else {
+        panic!()
+    };
+    let older = String::from_utf8(doc.value).unwrap().replace("*/45", "*/90");
+    store
+        .doc(&DocOp::Put { key, precondition: Precondition::Always, value: older.clone().into() })
+        .await
+        .unwrap();
+
+    handle.pause("ana", "moved").await.unwrap();
+    let named = handle.resume().await.unwrap();
+    assert_eq!(named.schedule.cron.expression(), Some("*/90 * * * *"));
+    assert_eq!(handle.waiting().await.unwrap().unwrap().run_at, minute(60));
+    handle.put(named.schedule).await.unwrap();
+    let other: Schedule = serde_json::from_str(&older.replace("*/90", "*/91")).unwrap();
+    let refused = handle.put(other).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    assert!(refused.hint().unwrap().contains("@every 91m"), "{refused:?}");
 }
 
 /// So many minutes after the start.

@@ -26,7 +26,11 @@ macro_rules! expr {
         concat!(
             "\
 EXPR has five fields (minute, hour, day of month, month, day of week), or six with seconds first. It can also be @hourly, \
-@daily, @weekly, @monthly or @yearly, or an interval such as \"@every 10m\". Its times are read in the zone --tz.
+@daily (or @midnight), @weekly, @monthly or @yearly (or @annually), or an interval such as \"@every 10m\". Its times are read \
+in the zone --tz.
+
+If both day fields name days, a day that matches one of them is enough. If one of them begins with *, a day must match both: \
+'0 0 */2 * 1' ticks on Mondays with an odd date.
 
 When the clock jumps forward, a fixed time that is left out ticks right after the gap. Times of a wildcard, step, list or \
 range are left out. When the clock goes back, a fixed time ticks once, and the others tick twice.

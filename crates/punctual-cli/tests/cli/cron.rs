@@ -106,6 +106,21 @@ fn the_next_ticks_of_any_expression_need_no_store() {
 }
 
 #[test]
+fn day_fields_and_names_mean_what_they_mean_elsewhere() {
+    let t = Cli::new();
+    let said = t.args(&["cron", "next", "--of", "0 0 */2 * 1", "--tz", "utc", "-n", "12", "--json"]).ok();
+    let ticks: Vec<serde_json::Value> = serde_json::from_str(&said).unwrap();
+    let is_both = |tick: &serde_json::Value| {
+        let days = tick["at_ms"].as_u64().unwrap() / 86_400_000;
+        let day_of_month: u8 = tick["at"].as_str().unwrap()[8..10].parse().unwrap();
+        days % 7 == 4 && day_of_month % 2 == 1
+    };
+    assert!(ticks.len() == 12 && ticks.iter().all(is_both), "{ticks:?}");
+    let explained = t.args(&["cron", "next", "--of", "@midnight", "--tz", "utc", "--explain"]).ok();
+    assert!(explained.starts_with("@daily UTC: At 00:00.\n"), "{explained}");
+}
+
+#[test]
 fn mistakes_are_told() {
     let t = nightly();
     for (args, code, says) in [
@@ -116,6 +131,9 @@ fn mistakes_are_told() {
         (&["cron", "next", "nope"], 3, "there is no schedule"),
         (&["cron", "set", "x", "* * 30 2 *", "k"], 2, "never ticks"),
         (&["cron", "set", "x", "61 * * * *", "k"], 2, "is not a cron expression"),
+        (&["cron", "set", "x", "*/90 * * * *", "k"], 2, "@every 90m"),
+        (&["cron", "set", "x", "0 JAN * * *", "k"], 2, "is no hour"),
+        (&["cron", "next", "--of", "@noon"], 2, "@daily"),
         (&["cron", "set", "x", "@every 1ms", "k"], 2, "every_ms 1 is not within 1000 to"),
         (&["cron", "set", "x", "* * * * *", "k", "--tz", "Mars/Base"], 2, "no time zone"),
         (&["cron", "set", "x", "* * * * *", "k", "--misfire", "run-all:0"], 2, "at_most 0"),

@@ -1,5 +1,10 @@
 //! When a schedule ticks: arithmetic on instants, without a clock. `croner` and `jiff` provide the calendar.
 
+mod fields;
+#[cfg(test)]
+mod tests;
+mod words;
+
 use std::{fmt, time::Duration};
 
 use croner::parser::{CronParser, Year};
@@ -39,9 +44,14 @@ pub enum Misfire {
 /// An expression has five fields: minute, hour, day of month, month, day of week. It can have six, with seconds in
 /// front. `MON`, `JAN`, `L`, `W`, `#` and `@daily` are understood.
 ///
-/// Changes of the clock follow the Open Cron Pattern Specification and Vixie cron. A tick is *fixed* if hour, minute
-/// and second have one value each. Any other tick has a wildcard, step, list or range, for example `*/5 * * * *` or
-/// `0 2,14 * * *`. Where the clock jumps forward, a fixed tick in the gap comes right after the gap; other ticks in
+/// If day of month and day of week both name days, a day that matches one of them is enough: `0 0 1 * MON` ticks on
+/// the 1st and on each Monday. If one of the two fields begins with `*`, a day must match both, as in Vixie cron:
+/// `0 0 */2 * MON` ticks on Mondays with an odd date, and `0 0 1-31/2 * MON` on odd dates and on Mondays.
+///
+/// An item that cannot do what it says is refused, for example `*/90` in the minutes.
+///
+/// Changes of the clock have rules of their own. A tick is *fixed* if hour, minute and second have one value each.
+/// Any other tick has a wildcard, step, list or range, for example `*/5 * * * *` or `0 2,14 * * *`. Where the clock jumps forward, a fixed tick in the gap comes right after the gap; other ticks in
 /// the gap are skipped. Where the clock goes back, a fixed tick comes only in the first of the two hours; other ticks
 /// come in both.
 ///
@@ -85,32 +95,58 @@ impl Cron {
     /// It ticks in UTC unless [another zone](Cron::in_tz) is set. (The command line uses the machine's zone unless
     /// `--tz` names another.)
     ///
+    /// `@midnight` is read as `@daily`, and `@annually` as `@yearly`.
+    ///
     /// # Errors
-    /// `Invalid` for an expression that cannot be parsed, or that never ticks, for example on the 30th of February.
+    /// `Invalid` for an expression that cannot be parsed, or that never ticks, for example on the 30th of February. Also
+    /// for an item that does not do what it says, for example a step beyond its field.
     pub fn new(expression: &str) -> Result<Self> {
         let text = expression.trim();
-        if CRON_BYTES_MAX < text.len() {
-            let n = text.len();
-            return Err(Error::invalid(format!(
-                "cron expression of {n} bytes is over the limit of {CRON_BYTES_MAX}"
-            )));
-        }
-        if let Some(interval) = text.strip_prefix("@every ") {
-            return Self::every(parse_duration(interval)?);
-        }
-        let hint = "write five fields as in \"30 2 * * MON-FRI\", or six with seconds in front";
-        let parser = CronParser::builder().year(Year::Disallowed).build();
-        let pattern = parser.parse(text).map_err(|e| {
-            Error::invalid(format!("{text:?} is not a cron expression: {e}")).with_source(e).with_hint(hint)
-        })?;
-        let rule =
-            Rule::Expression { text: text.to_owned(), pattern: Box::new(pattern), zone: TimeZone::UTC };
-        let cron = Self { rule, misfire: Misfire::default() };
-        if cron.next(Timestamp::default()).is_none() {
+        check_length(text)?;
+        fields::check(text)?;
+        let cron = Self::parse(text)?;
+        cron.check()?;
+        Ok(cron)
+    }
+
+    /// Checks that it ticks, and that each field does what it says.
+    ///
+    /// Earlier versions did not check all of this. What they stored goes on as before, until its expression is changed.
+    ///
+    /// # Errors
+    /// `Invalid`, with what to write instead.
+    pub(crate) fn check(&self) -> Result<()> {
+        let Some(text) = self.expression() else { return Ok(()) };
+        fields::check(text)?;
+        if self.next(Timestamp::default()).is_none() {
             return Err(Error::invalid(format!("{text:?} never ticks"))
                 .with_hint("check that the month has such a day"));
         }
-        Ok(cron)
+        Ok(())
+    }
+
+    /// Parses an expression of a store, which may be older than [`check`](Self::check).
+    fn parse(expression: &str) -> Result<Self> {
+        let text = expression.trim();
+        check_length(text)?;
+        if let Some(interval) = text.strip_prefix("@every ") {
+            return Self::every(parse_duration(interval)?);
+        }
+        let text = if text.starts_with('@') {
+            fields::nickname(text)?
+        } else {
+            fields::first_field(text).map(|_| text)?
+        };
+        let both_days = fields::both_days(text);
+        let parser = CronParser::builder().year(Year::Disallowed).dom_and_dow(both_days).build();
+        let pattern = parser.parse(text).map_err(|e| {
+            Error::invalid(format!("{text:?} is not a cron expression: {e}"))
+                .with_source(e)
+                .with_hint(fields::FORM)
+        })?;
+        let rule =
+            Rule::Expression { text: text.to_owned(), pattern: Box::new(pattern), zone: TimeZone::UTC };
+        Ok(Self { rule, misfire: Misfire::default() })
     }
 
     /// Ticks at an interval of 1 s to 366 days, counted from 1970-01-01T00:00Z.
@@ -222,7 +258,7 @@ impl Cron {
     /// Describes the expression or interval in words.
     pub fn describe(&self) -> String {
         match &self.rule {
-            Rule::Expression { pattern, .. } => pattern.describe(),
+            Rule::Expression { text, pattern, .. } => words::describe(text, pattern),
             Rule::Every { ms } => format!("Every {:?}.", Duration::from_millis(*ms)),
         }
     }
@@ -282,12 +318,21 @@ impl TryFrom<Stored> for Cron {
 
     fn try_from(stored: Stored) -> Result<Self> {
         let cron = match (stored.cron, stored.every_ms) {
-            (Some(text), None) => Self::new(&text)?,
+            (Some(text), None) => Self::parse(&text)?,
             (None, Some(ms)) => Self::every(Duration::from_millis(ms))?,
             _ => return Err(Error::invalid("a schedule has either cron or every_ms")),
         };
         let cron = stored.tz.map_or(Ok(cron.clone()), |tz| cron.in_tz(&tz))?;
         cron.on_misfire(stored.misfire)
+    }
+}
+
+fn check_length(text: &str) -> Result<()> {
+    match text.len() {
+        n if CRON_BYTES_MAX < n => {
+            Err(Error::invalid(format!("cron expression of {n} bytes is over the limit of {CRON_BYTES_MAX}")))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -299,201 +344,4 @@ fn whole_second(t: Timestamp, zone: &TimeZone) -> Option<Zoned> {
 
 fn instant(zoned: &Zoned) -> Option<Timestamp> {
     Timestamp::from_ms(u64::try_from(zoned.timestamp().as_millisecond()).ok()?).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Parses an instant in RFC 3339.
-    fn at(text: &str) -> Timestamp {
-        instant(&text.parse::<Moment>().unwrap().to_zoned(TimeZone::UTC)).unwrap()
-    }
-
-    fn ticks(expression: &str, zone: &str, from: &str, n: usize) -> Vec<String> {
-        let cron = Cron::new(expression).unwrap().in_tz(zone).unwrap();
-        let mut tick = at(from);
-        (0..n)
-            .map(|_| {
-                let before = tick;
-                tick = cron.next(before).unwrap();
-                assert!(before < tick);
-                assert_eq!(cron.last(tick), Some(tick));
-                whole_second(tick, &TimeZone::get(zone).unwrap())
-                    .unwrap()
-                    .strftime("%m-%d %H:%M:%S %:z")
-                    .to_string()
-            })
-            .collect()
-    }
-
-    #[test]
-    fn fixed_times_in_a_gap_come_right_behind_it() {
-        let from = "2026-03-07T12:00:00Z";
-        for expression in ["0 2 * * *", "30 2 * * *"] {
-            let at = &expression[..2].trim();
-            assert_eq!(
-                ticks(expression, "America/New_York", from, 2),
-                ["03-08 03:00:00 -04:00".to_owned(), format!("03-09 02:{at:0>2}:00 -04:00")],
-            );
-        }
-        // The clock of Lord Howe jumps forward by half an hour, from 02:00 to 02:30.
-        let from = "2026-10-03T12:00:00Z";
-        assert_eq!(
-            ticks("15 2 * * *", "Australia/Lord_Howe", from, 2),
-            ["10-04 02:30:00 +11:00", "10-05 02:15:00 +11:00"]
-        );
-        assert_eq!(ticks("45 2 * * *", "Australia/Lord_Howe", from, 1), ["10-04 02:45:00 +11:00"]);
-    }
-
-    #[test]
-    fn fixed_times_that_come_twice_tick_once() {
-        assert_eq!(
-            ticks("30 1 * * *", "America/New_York", "2026-10-31T12:00:00Z", 2),
-            ["11-01 01:30:00 -04:00", "11-02 01:30:00 -05:00"]
-        );
-        assert_eq!(
-            ticks("45 1 * * *", "Australia/Lord_Howe", "2026-04-04T03:00:00Z", 2),
-            ["04-05 01:45:00 +11:00", "04-06 01:45:00 +10:30"]
-        );
-    }
-
-    #[test]
-    fn steps_go_by_the_clock_on_the_wall() {
-        assert_eq!(
-            ticks("*/30 * * * *", "America/New_York", "2026-03-08T06:00:00Z", 3),
-            ["03-08 01:30:00 -05:00", "03-08 03:00:00 -04:00", "03-08 03:30:00 -04:00"]
-        );
-        assert_eq!(
-            ticks("*/30 * * * *", "America/New_York", "2026-11-01T04:30:00Z", 5),
-            [
-                "11-01 01:00:00 -04:00",
-                "11-01 01:30:00 -04:00",
-                "11-01 01:00:00 -05:00",
-                "11-01 01:30:00 -05:00",
-                "11-01 02:00:00 -05:00"
-            ]
-        );
-        assert_eq!(
-            ticks("*/15 * * * *", "Australia/Lord_Howe", "2026-04-04T14:15:00Z", 6),
-            [
-                "04-05 01:30:00 +11:00",
-                "04-05 01:45:00 +11:00",
-                "04-05 01:30:00 +10:30",
-                "04-05 01:45:00 +10:30",
-                "04-05 02:00:00 +10:30",
-                "04-05 02:15:00 +10:30"
-            ]
-        );
-    }
-
-    #[test]
-    fn a_list_of_hours_is_no_fixed_time() {
-        assert_eq!(
-            ticks("30 2,14 * * *", "America/New_York", "2026-03-08T05:00:00Z", 1),
-            ["03-08 14:30:00 -04:00"]
-        );
-        assert_eq!(
-            ticks("30 1,13 * * *", "America/New_York", "2026-11-01T04:00:00Z", 2),
-            ["11-01 01:30:00 -04:00", "11-01 01:30:00 -05:00"]
-        );
-    }
-
-    #[test]
-    fn six_fields_have_seconds() {
-        assert_eq!(
-            ticks("*/20 59 23 31 12 *", "UTC", "2026-12-31T23:59:30Z", 2),
-            ["12-31 23:59:40 +00:00", "12-31 23:59:00 +00:00"]
-        );
-    }
-
-    #[test]
-    fn what_is_strange_on_the_wall_is_told() {
-        let cron = |text: &str| Cron::new(text).unwrap().in_tz("America/New_York").unwrap();
-        assert_eq!(cron("30 2 * * *").note(at("2026-03-08T07:00:00Z")), Some(TickNote::BehindGap));
-        let (daily, steps) = (cron("30 1 * * *"), cron("*/30 * * * *"));
-        assert_eq!(daily.note(at("2026-11-01T05:30:00Z")), Some(TickNote::FirstOfTwo));
-        assert_eq!(steps.note(at("2026-11-01T06:30:00Z")), Some(TickNote::SecondOfTwo));
-        assert_eq!(steps.note(at("2026-11-01T07:30:00Z")), None);
-        assert_eq!(Cron::every(Duration::from_mins(1)).unwrap().note(at("2026-11-01T06:30:00Z")), None);
-    }
-
-    #[test]
-    fn parts_of_a_second_are_no_tick() {
-        let cron = Cron::new("* * * * * *").unwrap();
-        let whole = at("2026-01-01T00:00:01Z");
-        let ms = |ms: u64| Timestamp::saturating_from_ms(whole.as_ms() + ms);
-        assert_eq!((cron.next(ms(0)), cron.next(ms(999))), (Some(ms(1_000)), Some(ms(1_000))));
-        assert_eq!((cron.last(ms(999)), cron.last(ms(1_000))), (Some(ms(0)), Some(ms(1_000))));
-    }
-
-    #[test]
-    fn an_interval_counts_from_the_epoch() {
-        let cron = Cron::every(Duration::from_mins(90)).unwrap();
-        let ms = Timestamp::saturating_from_ms;
-        assert_eq!((cron.next(ms(0)), cron.next(ms(5_399_999))), (Some(ms(5_400_000)), Some(ms(5_400_000))));
-        assert_eq!((cron.last(ms(5_399_999)), cron.last(ms(5_400_000))), (Some(ms(0)), Some(ms(5_400_000))));
-        assert_eq!(cron.next(Timestamp::MAX), None);
-        assert_eq!(Cron::new(" @every 1h30m").unwrap(), cron);
-        assert!(Cron::new("@every 1ms").is_err() && Cron::new("@every").is_err());
-    }
-
-    #[test]
-    fn the_last_of_missed_ticks_run() {
-        let cron = Cron::every(Duration::from_mins(1)).unwrap();
-        let minute = |n: u64| Timestamp::saturating_from_ms(n * 60_000);
-        let now = Timestamp::saturating_from_ms(10 * 60_000 + 7);
-        for (tick, at_most, first) in [(4, 10, 4), (4, 7, 4), (4, 6, 5), (4, 1, 10), (10, 1, 10)] {
-            assert_eq!(cron.first_to_run(minute(tick), now, at_most), minute(first), "{tick} {at_most}");
-        }
-    }
-
-    #[test]
-    fn what_is_no_schedule_is_refused() {
-        for text in [
-            "",
-            " ",
-            "* * * *",
-            "* * * * * * *",
-            "60 * * * *",
-            "* * 30 2 *",
-            "@never",
-            "1--100000000 * * * *",
-            "*/0 * * * *",
-            "a b c d e",
-            "0 0 * * MON-",
-            "\0",
-            "２ * * * *",
-        ] {
-            let error = Cron::new(text).unwrap_err();
-            assert_eq!(error.kind(), crate::core::error::ErrorKind::Invalid, "{text:?}");
-        }
-        assert!(Cron::new(&"*".repeat(300)).is_err());
-        assert!(Cron::new("* * * * *").unwrap().in_tz("Europe/Nowhere").is_err());
-        assert!(Cron::every(Duration::from_millis(999)).is_err());
-        assert!(Cron::every(Duration::from_hours(24 * 367)).is_err());
-        for at_most in [0, 1_001] {
-            assert!(Cron::new("@daily").unwrap().on_misfire(Misfire::RunAll { at_most }).is_err());
-        }
-    }
-
-    #[test]
-    fn a_document_has_it_as_it_was() {
-        let cron = Cron::new("@daily").unwrap().in_tz("Europe/Berlin").unwrap();
-        for cron in [
-            cron.on_misfire(Misfire::RunAll { at_most: 7 }).unwrap(),
-            Cron::every(Duration::from_secs(5)).unwrap(),
-        ] {
-            let text = serde_json::to_string(&cron).unwrap();
-            assert_eq!(serde_json::from_str::<Cron>(&text).unwrap(), cron, "{text}");
-        }
-        for text in [
-            "{}",
-            r#"{"cron":"@daily","every_ms":1000}"#,
-            r#"{"cron":"x"}"#,
-            r#"{"every_ms":1000,"tz":"UTC"}"#,
-        ] {
-            assert!(serde_json::from_str::<Cron>(text).is_err(), "{text}");
-        }
-    }
 }

@@ -302,6 +302,11 @@ impl ScheduleHandle {
             let was = doc.as_ref().and_then(|doc| NamedSchedule::of(doc).ok());
             let schedule = to(was.as_ref().map(|was| &was.schedule))?;
             schedule.check(&self.name)?;
+            let expression = schedule.cron.expression();
+            if was.as_ref().is_none_or(|was| was.schedule.cron.expression() != expression) {
+                // An expression that an earlier version stored stays, although it would be refused now.
+                schedule.cron.check()?;
+            }
             let precondition =
                 doc.as_ref().map_or(Precondition::IfAbsent, |doc| Precondition::IfVersion(doc.version));
             let put = DocOp::Put { key: key(&self.name), precondition, value: schedule.write()? };
