@@ -254,6 +254,8 @@ pub(crate) struct Session {
     pub(crate) out: Out,
     pub(crate) format: Format,
     pub(crate) zone: TimeZone,
+    /// How it was named: by `--tz`.
+    pub(crate) tz: String,
     /// The colours of stdout.
     pub(crate) paint: Paint,
     /// The colours of stderr.
@@ -300,6 +302,7 @@ impl Session {
             out: Out::new(io::stdout()),
             format: globals.format(),
             zone,
+            tz: globals.tz.clone(),
             paint: globals.color.on(&io::stdout()),
             paint_talk: globals.color.on(&io::stderr()),
             fields: globals.fields.clone(),

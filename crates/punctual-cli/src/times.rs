@@ -5,21 +5,55 @@ use std::{cmp::Ordering, env, time::Duration};
 use jiff::{
     SignedDuration, Timestamp as Moment, Zoned, civil,
     fmt::temporal::Pieces,
-    tz::{Offset, TimeZone},
+    tz::{Offset, TimeZone, TimeZoneDatabase},
 };
 use punctual::{Error, Timestamp, When, job::parse_duration};
+
+/// Returns whether `--tz` means the zone of this machine.
+pub(crate) fn is_local(name: &str) -> bool {
+    name == "local"
+}
 
 /// Reads `--tz`: `local`, `utc`, or a name such as `Europe/Berlin`.
 pub(crate) fn zone(name: &str) -> Result<TimeZone, Error> {
     match name {
         "local" => Ok(TimeZone::system()),
         "utc" | "UTC" => Ok(TimeZone::UTC),
-        name => TimeZone::get(name).map_err(|e| {
+        name => named(name).map_err(|e| {
             Error::invalid(format!("there is no time zone {:?}", shown(name)))
                 .with_source(e)
                 .with_hint("write local, utc or a name such as Europe/Berlin")
         }),
     }
+}
+
+/// Returns the zone of a name. Those in `Etc/` are always the same, whatever the files of this machine say.
+pub(crate) fn named(name: &str) -> Result<TimeZone, jiff::Error> {
+    let is_fixed = name.get(..4).is_some_and(|begin| begin.eq_ignore_ascii_case("etc/"));
+    if is_fixed { TimeZoneDatabase::bundled().get(name) } else { TimeZone::get(name) }
+}
+
+/// Returns the name of a zone, under which a store keeps it.
+///
+/// In a container into which `/etc/localtime` is mounted, the zone of the machine has the name of the image's and the rules
+/// of the host's. Workers elsewhere would tick by the rules of the name.
+///
+/// # Errors
+/// `Invalid` for a zone without a name, and for one whose rules are not those of its name within a year of `now`.
+pub(crate) fn zone_name(zone: &TimeZone, now: Moment) -> Result<&str, Error> {
+    const HINT: &str = "name the time zone: --tz Europe/Berlin or --tz utc";
+    let Some(name) = zone.iana_name() else {
+        return Err(Error::invalid("the time zone of this machine has no name").with_hint(HINT));
+    };
+    let Ok(known) = TimeZoneDatabase::bundled().get(name) else { return Ok(name) };
+    let days = (-366_i64..=366).map(|day| now.saturating_add(SignedDuration::from_hours(24 * day)));
+    let other = days.flatten().find(|day| zone.to_offset(*day) != known.to_offset(*day));
+    let Some(day) = other else { return Ok(name) };
+    let (date, here, by_name) = (day.strftime("%F"), zone.to_offset(day), known.to_offset(day));
+    Err(Error::invalid(format!(
+        "the time zone of this machine is called {name}, but does not have its rules: on {date}, its offset is {here} and not {by_name}"
+    ))
+    .with_hint(HINT))
 }
 
 /// Reads a time: `now`, `+2h`, RFC 3339, `2026-12-24T18:00[Europe/Berlin]`, `2026-12-24 18:00`, `tomorrow 09:00`,

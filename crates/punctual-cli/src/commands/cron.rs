@@ -203,7 +203,8 @@ pub(crate) async fn run(session: &mut Session, command: &Cron) -> Result {
         }
         Cron::Set(set) => {
             let job = set.choices.job(session.client.make_id(), &set.kind, set.payload.as_deref())?;
-            let cron = read(&set.expression, &session.zone)?.on_misfire(set.misfire)?;
+            let cron = read(&set.expression, &session.zone, times::is_local(&session.tz))?
+                .on_misfire(set.misfire)?;
             let named = session.client.schedule(&set.name).put(Schedule::new(cron, job)?).await?;
             told(session, &named, "set").await
         }
@@ -239,23 +240,22 @@ pub(crate) async fn run(session: &mut Session, command: &Cron) -> Result {
 /// The next ticks of an expression, by the wall's clock.
 pub(crate) fn next_of_any(globals: &Globals, next: &Next) -> Result {
     let zone = times::zone(&globals.tz)?;
-    let cron = read(next.expression.as_deref().unwrap_or_default(), &zone)?;
+    let cron = read(next.expression.as_deref().unwrap_or_default(), &zone, times::is_local(&globals.tz))?;
     let now = Timestamp::try_from(std::time::SystemTime::now())?;
     let mut out = Out::new(std::io::stdout());
     tell_next(&mut out, globals.format(), &cron, next, now, &zone)?;
     Ok(out.flush()?)
 }
 
-/// Reads an expression by the clocks of a zone.
-fn read(expression: &str, zone: &TimeZone) -> Result<punctual::schedule::Cron> {
+/// Reads an expression by the clocks of a zone, which can be that of this machine.
+fn read(expression: &str, zone: &TimeZone, is_local: bool) -> Result<punctual::schedule::Cron> {
     let cron = punctual::schedule::Cron::new(expression)?;
     if cron.expression().is_none() {
         return Ok(cron);
     }
-    let Some(name) = zone.iana_name() else {
-        return Err(Failure::invalid("the time zone of this machine has no name")
-            .hint("name a time zone: --tz Europe/Berlin"));
-    };
+    // A zone that was named has the rules that this machine has for it.
+    let name =
+        if is_local { times::zone_name(zone, Moment::now())? } else { zone.iana_name().unwrap_or("UTC") };
     Ok(cron.in_tz(name)?)
 }
 
@@ -472,7 +472,7 @@ fn words(note: TickNote) -> &'static str {
 
 /// A tick on the wall: by the clocks of the schedule, or for an interval of `zone`.
 fn moment(at: Timestamp, cron: &punctual::schedule::Cron, zone: &TimeZone) -> String {
-    let zone = cron.tz().and_then(|name| TimeZone::get(name).ok()).unwrap_or_else(|| zone.clone());
+    let zone = cron.tz().and_then(|name| times::named(name).ok()).unwrap_or_else(|| zone.clone());
     let whole = Duration::from_millis(at.as_ms());
     let moment = i64::try_from(whole.as_secs()).ok().and_then(|seconds| Moment::from_second(seconds).ok());
     moment

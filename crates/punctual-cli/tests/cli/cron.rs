@@ -1,6 +1,6 @@
 //! `cron ls|show|set|rm|pause|resume|fire|next`.
 
-use crate::fixture::{Cli, wait};
+use crate::fixture::{Cli, said, wait};
 
 /// A store with a schedule that ticks every night.
 fn nightly() -> Cli {
@@ -103,6 +103,52 @@ fn the_next_ticks_of_any_expression_need_no_store() {
         ticks.as_array().unwrap().iter().filter_map(|tick| tick["note"].as_str()).collect();
     assert!(notes.iter().filter(|note| note.ends_with("the second")).count() >= 2, "{notes:?}");
     assert!(!t.path("punctual.db").exists());
+}
+
+/// A file of a time zone with the rules of Berlin.
+fn rules_of_berlin() -> Vec<u8> {
+    let header = |version: u8| {
+        let mut bytes = b"TZif".to_vec();
+        bytes.push(version);
+        bytes.extend([0; 15]);
+        // One type of local time, and its abbreviation.
+        bytes.extend([0_u32, 0, 0, 0, 1, 4].map(u32::to_be_bytes).concat());
+        bytes.extend(3_600_i32.to_be_bytes());
+        bytes.extend(b"\0\0CET\0");
+        bytes
+    };
+    [header(b'2'), header(b'2'), b"\nCET-1CEST,M3.5.0,M10.5.0/3\n".to_vec()].concat()
+}
+
+/// In a container with a mounted `/etc/localtime`, the zone of the machine has the name of the image's and the host's rules.
+#[test]
+fn a_zone_whose_rules_are_not_those_of_its_name_is_not_stored() {
+    let t = Cli::new();
+    for name in ["Etc/UTC", "Europe/Berlin"] {
+        let file = t.path("zones").join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, rules_of_berlin()).unwrap();
+    }
+    let run = |zone: &str, args: &[&str]| {
+        let mut command = t.command(args);
+        command.env_remove("PUNCTUAL_TZ").env("TZDIR", t.path("zones")).env("TZ", zone);
+        said(command.spawn().unwrap())
+    };
+    let set = ["cron", "set", "nightly", "0 3 * * *", "k"];
+    for args in [&set[..], &["cron", "next", "--of", "0 3 * * *"]] {
+        let refused = run("Etc/UTC", args);
+        assert_eq!(refused.code, Some(2), "{args:?}: {} {}", refused.out, refused.err);
+        assert!(
+            refused.err.contains("Etc/UTC") && refused.err.contains("--tz Europe/Berlin"),
+            "{}",
+            refused.err
+        );
+    }
+    assert_eq!(run("Etc/UTC", &["cron", "ls", "-o", "ids"]).out, "");
+    assert!(run("Europe/Berlin", &set).ok().contains(" 03:00:00 CE"));
+    // A zone that is named is the one of this name.
+    let named = run("Etc/UTC", &[&set[..], &["--tz", "Etc/UTC"]].concat()).ok();
+    assert!(named.contains(" 03:00:00 UTC "), "{named}");
 }
 
 #[test]

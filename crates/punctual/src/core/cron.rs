@@ -10,7 +10,7 @@ use std::{fmt, time::Duration};
 use croner::parser::{CronParser, Year};
 use jiff::{
     Timestamp as Moment, Zoned,
-    tz::{AmbiguousOffset, TimeZone},
+    tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase},
 };
 use serde::{Deserialize, Serialize};
 
@@ -175,7 +175,11 @@ impl Cron {
         let Rule::Expression { zone, .. } = &mut self.rule else {
             return Err(Error::new(crate::core::error::ErrorKind::Conflict, "an interval has no time zone"));
         };
-        *zone = TimeZone::get(name).map_err(|e| {
+        // These have the same rules for ever. On a machine with a mounted /etc/localtime, the file of such a name can have
+        // those of another zone.
+        let is_fixed = name.get(..4).is_some_and(|begin| begin.eq_ignore_ascii_case("etc/"));
+        let found = if is_fixed { TimeZoneDatabase::bundled().get(name) } else { TimeZone::get(name) };
+        *zone = found.map_err(|e| {
             let shown: String = name.chars().take(64).collect();
             Error::invalid(format!("there is no time zone {shown:?}"))
                 .with_source(e)
