@@ -557,9 +557,14 @@ pub struct QueueInfo {
     pub settings: QueueSettings,
     /// The numbers of jobs.
     pub counts: Counts,
-    /// When its oldest due job became due; `None` if nothing is due.
+    /// When the oldest due job that no concurrency key holds back became due; `None` if there is none.
     #[serde(default, rename = "oldest_due_at_ms", skip_serializing_if = "Option::is_none")]
     pub oldest_due: Option<Timestamp>,
+    /// When the oldest job that is blocked by its concurrency key became due; `None` if none is blocked.
+    ///
+    /// Up to 256 keys with blocked jobs are searched, in each shard.
+    #[serde(default, rename = "oldest_blocked_at_ms", skip_serializing_if = "Option::is_none")]
+    pub oldest_blocked: Option<Timestamp>,
     /// The time before which none of its jobs can start, by its rate or a run's pause; `None` if neither holds them back.
     #[serde(default, rename = "opens_at_ms", skip_serializing_if = "Option::is_none")]
     pub opens_at: Option<Timestamp>,
@@ -574,6 +579,7 @@ impl QueueInfo {
             settings: QueueSettings::default(),
             counts: Counts::default(),
             oldest_due: None,
+            oldest_blocked: None,
             opens_at: None,
         }
     }

@@ -333,6 +333,7 @@ fn table(infos: &[QueueInfo], soon: &[String], now: Timestamp) -> Table {
         "DONE",
         "CANCELLED",
         "OLDEST DUE",
+        "OLDEST BLOCKED",
         "PAUSED",
     ]);
     for (info, soon) in infos.iter().zip(soon) {
@@ -349,6 +350,7 @@ fn table(infos: &[QueueInfo], soon: &[String], now: Timestamp) -> Table {
             grouped(counts.done),
             grouped(counts.cancelled),
             info.oldest_due.map(|at| relative(at, now)).unwrap_or_default(),
+            info.oldest_blocked.map(|at| relative(at, now)).unwrap_or_default(),
             paused.unwrap_or_default(),
         ]);
     }
@@ -360,14 +362,17 @@ fn table(infos: &[QueueInfo], soon: &[String], now: Timestamp) -> Table {
 struct View<'a> {
     #[serde(flatten)]
     info: &'a QueueInfo,
-    /// How long its oldest due job has been due.
+    /// How long the oldest due job that no concurrency key holds back has been due.
     #[serde(skip_serializing_if = "Option::is_none")]
     oldest_due_ms: Option<u128>,
+    /// How long the oldest job that is blocked by its concurrency key has been due.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oldest_blocked_ms: Option<u128>,
 }
 
 impl<'a> View<'a> {
     /// Every field, and those within `settings` and `counts`.
-    const FIELDS: [&'static str; 27] = [
+    const FIELDS: [&'static str; 29] = [
         "name",
         "settings",
         "settings.paused",
@@ -393,12 +398,15 @@ impl<'a> View<'a> {
         "counts.cancelled",
         "counts.bytes",
         "oldest_due_at_ms",
+        "oldest_blocked_at_ms",
         "opens_at_ms",
         "oldest_due_ms",
+        "oldest_blocked_ms",
     ];
 
     fn new(info: &'a QueueInfo, now: Timestamp) -> Self {
-        Self { info, oldest_due_ms: info.oldest_due.map(|at| now.since(at).as_millis()) }
+        let age = |at: Option<Timestamp>| at.map(|at| now.since(at).as_millis());
+        Self { info, oldest_due_ms: age(info.oldest_due), oldest_blocked_ms: age(info.oldest_blocked) }
     }
 }
 
@@ -421,7 +429,12 @@ async fn show(session: &mut Session, info: &QueueInfo) -> Result {
     });
     writeln!(out, "{}{}", clean(&info.name), clean(&paused.unwrap_or_default()))?;
     let mut line = |name: &str, text: String| writeln!(out, "  {name:<9} {}", clean(&text));
-    let oldest = info.oldest_due.map(|at| format!(" (oldest {})", relative(at, now))).unwrap_or_default();
+    let due_at = info.oldest_due.map(|at| format!("oldest {}", relative(at, now)));
+    let blocked = info.oldest_blocked.map(|at| format!("oldest blocked by its key {}", relative(at, now)));
+    let oldest = match due_at.into_iter().chain(blocked).collect::<Vec<_>>().join("; ") {
+        ages if ages.is_empty() => ages,
+        ages => format!(" ({ages})"),
+    };
     line(
         "jobs",
         format!(

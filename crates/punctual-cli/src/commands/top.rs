@@ -112,6 +112,8 @@ struct QueueLine {
     paused: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     oldest_due_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oldest_blocked_ms: Option<u64>,
     /// What workers settled.
     runs_1h: u64,
     /// None at the first look.
@@ -237,10 +239,13 @@ impl Look {
             "RUNS/S",
             "RUNS/1H",
             "OLDEST DUE",
+            "OLDEST BLOCKED",
             "PAUSED",
         ]);
         for queue in &self.queues {
-            let oldest = queue.oldest_due_ms.map(|ms| relative(self.now, self.now.after(millis(ms))));
+            let oldest = |age: Option<u64>| {
+                age.map(|ms| relative(self.now, self.now.after(millis(ms)))).unwrap_or_default()
+            };
             table.row([
                 cut(&queue.name, NAME_CHARS),
                 due(queue.counts.due),
@@ -250,7 +255,8 @@ impl Look {
                 grouped(queue.counts.dead),
                 queue.runs_per_s.map(rate).unwrap_or_default(),
                 grouped(queue.runs_1h),
-                oldest.unwrap_or_default(),
+                oldest(queue.oldest_due_ms),
+                oldest(queue.oldest_blocked_ms),
                 if queue.paused { "paused".to_owned() } else { String::new() },
             ]);
         }
@@ -285,6 +291,7 @@ impl QueueLine {
             counts: info.counts,
             paused: info.settings.paused.is_some(),
             oldest_due_ms: info.oldest_due.map(|at| ms(now.since(at))),
+            oldest_blocked_ms: info.oldest_blocked.map(|at| ms(now.since(at))),
             runs_1h,
         }
     }

@@ -138,7 +138,7 @@ fn every_hint_of_the_rules_is_a_command_that_runs() {
         assert_eq!(said.code, Some(0), "{filter}: {said:#?}");
         count += 1;
     }
-    assert_eq!(count, 3, "hints with a filter");
+    assert_eq!(count, 4, "hints with a filter");
 }
 
 /// The board.
@@ -253,6 +253,7 @@ fn alerts(file: &str) -> Value {
         let names = [
             "PunctualJobsStartLate",
             "PunctualJobsWait",
+            "PunctualJobsBlocked",
             "PunctualJobsDie",
             "PunctualPoisonJobs",
             "PunctualStoreAway",
@@ -270,6 +271,7 @@ fn alerts(file: &str) -> Value {
     };
     let (waits, paused) =
         ("punctual_queue_oldest_due_seconds{queue=\"mail\"}", "punctual_queue_paused{queue=\"mail\"}");
+    let blocked = "punctual_queue_oldest_blocked_seconds{queue=\"mail\"}";
     let late = |le: &str| format!("punctual_job_lateness_seconds_bucket{{queue=\"mail\",le=\"{le}\"}}");
     let [quick, slow, all] = ["1", "10", "+Inf"].map(late);
     let dead = "punctual_jobs_settled_total{queue=\"mail\",kind=\"send\",state=\"dead\"}";
@@ -285,6 +287,8 @@ fn alerts(file: &str) -> Value {
         // A job that waits for less than five minutes, and a queue that is paused.
         case(&[(waits, "200x20"), (paused, "0x20")], &[]),
         case(&[(waits, "0+60x20"), (paused, "1x20")], &[]),
+        case(&[(blocked, "0+60x20"), (waits, "0x20"), (paused, "0x20")], &[("PunctualJobsBlocked", of_mail(), ["A job of queue mail has been due for 20m 0s and waits for its concurrency key", r#"punctual ls 'state:running queue:"mail"'"#])]),
+        case(&[(blocked, "0+60x20"), (paused, "1x20")], &[]),
         case(&[(&quick, "0+97x20"), (&slow, "0+100x20"), (&all, "0+100x20")], &[("PunctualJobsStartLate", of_mail(), ["1 % of the jobs of queue mail start more than 5 s late", "punctual stats; add slots or workers if the slots are full"])]),
         case(&[(&quick, "0+100x20"), (&slow, "0+100x20"), (&all, "0+100x20")], &[]),
         case(&[(dead, "0+1x20")], &[("PunctualJobsDie", warning(json!({ "queue": "mail", "kind": "send" })), ["More than 10 jobs of kind send became dead within 15 minutes", r#"punctual ls 'state:dead queue:"mail" kind:"send"'"#])]),

@@ -14,9 +14,9 @@ fn queues_are_listed_with_their_counts() {
     t.ok("queue pause mail");
     assert_eq!(
         t.ok("queue ls"),
-        "QUEUE  DUE  DUE≤1H  WAITING  RUNNING  RETRYING  DEAD  DONE  CANCELLED  OLDEST DUE  PAUSED\n\
+        "QUEUE  DUE  DUE≤1H  WAITING  RUNNING  RETRYING  DEAD  DONE  CANCELLED  OLDEST DUE  OLDEST BLOCKED  PAUSED\n\
          bulk     0       0        0        0         0     0     0          1\n\
-         mail     0       1        2        0         0     0     0          0              by ana\n"
+         mail     0       1        2        0         0     0     0          0                              by ana\n"
     );
     assert_eq!(t.ok("queue ls -o ids"), "bulk\nmail\n");
     let json = t.json("queue ls");

@@ -434,7 +434,10 @@ fn top_shows_queues_runs_and_the_last_hour() {
         line.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     assert_eq!(line("waiting"), "waiting 0 (due 0, retrying 0) running 1 done 1 dead 0 cancelled 0");
-    assert_eq!(line("QUEUE"), "QUEUE DUE WAITING RUNNING RETRYING DEAD RUNS/S RUNS/1H OLDEST DUE PAUSED");
+    assert_eq!(
+        line("QUEUE"),
+        "QUEUE DUE WAITING RUNNING RETRYING DEAD RUNS/S RUNS/1H OLDEST DUE OLDEST BLOCKED PAUSED"
+    );
     assert!(line("bulk").ends_with(" paused"), "{text}");
     let run = line("5c1e9f0b");
     assert!(run.starts_with("5c1e9f0b report.build mail web-1 "), "{run}");

@@ -3,7 +3,11 @@
 use askama::Template;
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use futures_util::try_join;
-use punctual::{store::Counts, toolkit::Ran};
+use punctual::{
+    Timestamp,
+    store::{Counts, QueueInfo},
+    toolkit::Ran,
+};
 
 use super::{
     chart::Chart,
@@ -55,6 +59,8 @@ struct Page {
     counters: Vec<Counter>,
     bytes: String,
     oldest: Option<Oldest>,
+    /// The same of jobs that are blocked by their concurrency keys.
+    blocked: Option<Oldest>,
     has_more: bool,
     unserved: Vec<Unserved>,
     queues: Vec<Row>,
@@ -92,7 +98,14 @@ fn overview(board: &View) -> &Shared<Fault> {
 async fn rendered(board: &View) -> Result<String, Fault> {
     let (figures, workers) = try_join!(Figures::read(&board.client), board.client.workers(None))?;
     let Figures { now, counts, queues: infos, names, hour } = figures;
-    let oldest = infos.iter().filter_map(|info| Some((info.oldest_due?, info))).min_by_key(|(at, _)| *at);
+    let oldest = |of: fn(&QueueInfo) -> Option<Timestamp>| {
+        let (at, info) = infos.iter().filter_map(|info| Some((of(info)?, info))).min_by_key(|(at, _)| *at)?;
+        Some(Oldest {
+            age: Moment::age(at, now),
+            queue: info.name.clone(),
+            link: board.links.jobs(&format!("state:waiting due:<0s {}", exact("queue", &info.name))),
+        })
+    };
     let (chart, ..) = HOUR.chart(board).await?;
     let links = &board.links;
     text(&Page {
@@ -101,11 +114,8 @@ async fn rendered(board: &View) -> Result<String, Fault> {
         parts_away: counts.parts_away,
         counters: counters(&counts, links),
         bytes: size(counts.bytes),
-        oldest: oldest.map(|(at, info)| Oldest {
-            age: Moment::age(at, now),
-            queue: info.name.clone(),
-            link: links.jobs(&format!("state:waiting due:<0s {}", exact("queue", &info.name))),
-        }),
+        oldest: oldest(|info| info.oldest_due),
+        blocked: oldest(|info| info.oldest_blocked),
         unserved: unserved(&infos, &workers, now, links),
         has_more: infos.len() < names,
         queues: queues::rows(&infos, now, links),

@@ -50,6 +50,8 @@ struct Page {
     paused: Option<Pause>,
     opens: Option<Moment>,
     oldest: Option<Moment>,
+    /// How long the oldest job that is blocked by its concurrency key has been due.
+    blocked: Option<Moment>,
     /// Counters: name, number, address, class.
     counters: Vec<(&'static str, String, String, &'static str)>,
     bytes: String,
@@ -82,6 +84,7 @@ pub(super) async fn page(board: View, Path(name): Path<String>, uri: Uri) -> Res
         }),
         opens: info.opens_at.map(|at| Moment::new(at, now)),
         oldest: info.oldest_due.map(|at| Moment::age(at, now)),
+        blocked: info.oldest_blocked.map(|at| Moment::age(at, now)),
         counters: counters(&info, &board.links),
         bytes: size(info.counts.bytes),
         settings: rows(&info),

@@ -29,6 +29,7 @@ pub(super) struct Row {
     pub(super) dead_link: String,
     pub(super) has_dead: bool,
     pub(super) oldest: Option<Moment>,
+    pub(super) blocked: Option<Moment>,
     pub(super) paused_by: Option<String>,
     pub(super) reason: String,
 }
@@ -50,6 +51,7 @@ impl Row {
             dead_link: jobs("dead"),
             has_dead: 0 < info.counts.dead,
             oldest: info.oldest_due.map(|at| Moment::age(at, now)),
+            blocked: info.oldest_blocked.map(|at| Moment::age(at, now)),
             paused_by: paused.map(|pause| pause.by.clone()),
             reason: paused.map(|pause| pause.reason.clone()).unwrap_or_default(),
         }

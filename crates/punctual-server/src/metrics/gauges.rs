@@ -40,10 +40,15 @@ impl Collector for Gauges {
                 set(&mut of, &[("queue", queue.name.as_str()), ("state", state)], &n)?;
             }
         }
-        let help = "How long the oldest due job of a queue has been due, 0 if none is due";
+        let help = "How long the oldest due job of a queue that no concurrency key holds back has been due, 0 if there is none";
         let mut of = gauges(&mut to, "queue_oldest_due", help, Some(&Unit::Seconds))?;
         for queue in &sample.queues {
             set(&mut of, &[("queue", queue.name.as_str())], &queue.oldest_due.as_secs_f64())?;
+        }
+        let help = "How long the oldest job of a queue that its concurrency key holds back has been due, 0 if there is none";
+        let mut of = gauges(&mut to, "queue_oldest_blocked", help, Some(&Unit::Seconds))?;
+        for queue in &sample.queues {
+            set(&mut of, &[("queue", queue.name.as_str())], &queue.oldest_blocked.as_secs_f64())?;
         }
         let mut of = gauges(&mut to, "queue_paused", "Whether a queue is paused: 1, else 0", None)?;
         for queue in &sample.queues {

@@ -38,15 +38,19 @@ pub(super) struct Sample {
 pub(super) struct QueueSample {
     pub(super) name: String,
     pub(super) counts: Counts,
-    /// How long its oldest due job has been due; 0 if nothing is due.
+    /// How long the oldest due job that no concurrency key holds back has been due; 0 if there is none.
     pub(super) oldest_due: Duration,
+    /// How long the oldest job that is blocked by its concurrency key has been due; 0 if none is blocked.
+    pub(super) oldest_blocked: Duration,
     pub(super) is_paused: bool,
 }
 
 impl QueueSample {
     fn new(info: QueueInfo, now: Timestamp) -> Self {
+        let age = |due: Option<Timestamp>| due.map(|due| now.since(due)).unwrap_or_default();
         Self {
-            oldest_due: info.oldest_due.map(|due| now.since(due)).unwrap_or_default(),
+            oldest_due: age(info.oldest_due),
+            oldest_blocked: age(info.oldest_blocked),
             is_paused: info.settings.paused.is_some(),
             name: info.name,
             counts: info.counts,
@@ -59,7 +63,9 @@ impl QueueSample {
 
     /// Returns how long it has been overdue; 0 if it is not. A paused queue is late on purpose.
     fn overdue(&self) -> Duration {
-        Some(self.oldest_due).filter(|due| OVERDUE_MIN <= *due && !self.is_paused).unwrap_or_default()
+        Some(self.oldest_due.max(self.oldest_blocked))
+            .filter(|due| OVERDUE_MIN <= *due && !self.is_paused)
+            .unwrap_or_default()
     }
 }
 

@@ -5,6 +5,7 @@ use std::{sync::atomic::Ordering, time::Duration};
 use axum::http::StatusCode;
 use punctual::{
     Client, Payload,
+    job::Concurrency,
     store::{Settlement, Verdict},
     testing::TestQueue,
 };
@@ -161,6 +162,26 @@ async fn the_age_of_the_oldest_due_job_is_shown() {
         let text = site.get(path).await.text;
         assert!(text.contains("1m 30s"), "{path}: {text}");
         assert_eq!(text.contains(">30s<"), is_other, "{path}: that of the other queue");
+    }
+}
+
+/// Jobs that their key holds back are due, and their age is shown wherever queues are.
+#[tokio::test]
+async fn the_age_of_the_oldest_blocked_job_is_shown() {
+    let t = TestQueue::new();
+    let keyed = || {
+        let mut job = job(&t.client, "k", "mail", Payload::json("1"));
+        job.concurrency = Some(Concurrency { key: "tenant".to_owned(), limit: 1 });
+        job
+    };
+    t.client.push(vec![keyed(), keyed(), keyed()]).await.unwrap();
+    t.advance(Duration::from_secs(83));
+    // Looks at all of them: one runs, and the others are found to be blocked.
+    assert_eq!(reserve(&t.client, "mail", 1).await.len(), 1);
+    let site = Site::new(&t.client, DashboardOptions::default());
+    for path in ["/", "/queues", "/queues/mail"] {
+        let text = site.get(path).await.text;
+        assert!(text.contains("1m 23s") && !text.contains("No job is due."), "{path}: {text}");
     }
 }
 

@@ -16,6 +16,7 @@ use axum::{
 use futures_util::future::join_all;
 use punctual::{
     CancellationToken, Client, NewJob, Payload, When,
+    job::Concurrency,
     store::{Action, CallId, Lease, QueueRequest, Reserve, Settlement, Store, Verdict},
     testing::{Fault, FaultyStore, TestQueue},
 };
@@ -165,6 +166,26 @@ async fn gauges_equal_the_history_of_the_store() {
         assert_eq!(samples[oldest].to_bits(), 0, "{samples:#?}");
         assert_eq!(of(&samples, "punctual_queue_paused"), [("{queue=\"mail\"}", 1.0)]);
     }
+}
+
+/// Jobs that wait for another job of their key are due, too, and an alert must see them.
+#[tokio::test]
+async fn jobs_that_a_key_holds_back_have_an_age_of_their_own() {
+    let t = TestQueue::new();
+    let keyed = || {
+        let mut job = job(&t.client, "mail");
+        job.concurrency = Some(Concurrency { key: "tenant".to_owned(), limit: 1 });
+        job
+    };
+    t.client.push(vec![keyed(), keyed(), keyed(), keyed()]).await.unwrap();
+    let store = t.client.store();
+    let first = reserve(&**store, "mail", 4).await;
+    assert_eq!(first.len(), 1);
+    t.advance(Duration::from_secs(13));
+    let samples = Site::new(&t.client).scrape().await;
+    assert_jobs(&samples, "mail", [3, 3, 0, 1, 0, 0, 0]);
+    let age = |of: &str| samples[&format!("punctual_queue_oldest_{of}_seconds{{queue=\"mail\"}}")].to_bits();
+    assert_eq!((age("due"), age("blocked")), (0, 13.0_f64.to_bits()), "{samples:#?}");
 }
 
 #[tokio::test]

@@ -115,6 +115,8 @@ pub const KEEP_SLACK_BYTES_MAX: u64 = 256 << 10;
 pub const LIST_BYTES_MAX: u64 = 4 << 20;
 /// The number up to which due jobs are counted.
 pub const DUE_COUNT_MAX: u64 = 100_000;
+/// The blocked jobs that a look at a queue reads, to find the oldest: the first of each concurrency key and priority.
+pub const BLOCKED_SEARCH_MAX: usize = 256;
 /// The most buckets of one `upcoming`.
 pub const BUCKETS_MAX: usize = 1_000;
 /// The most jobs that one `upcoming` reads.

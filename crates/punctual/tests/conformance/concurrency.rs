@@ -43,6 +43,58 @@ pub(crate) async fn jobs_of_a_key_run_one_after_another(t: Fixture) {
     assert_eq!(t.reserve(10).await.next_due, None);
 }
 
+/// S15: a queue tells when the oldest job that its key holds back became due, beside the oldest that nothing holds back.
+pub(crate) async fn a_queue_tells_its_oldest_blocked_job(t: Fixture) {
+    let figures = async || {
+        let info = t.info().await;
+        (info.counts.due, info.oldest_due, info.oldest_blocked)
+    };
+    rows(&t, 3).await;
+    assert_eq!(figures().await, (3, Some(at(0)), None));
+    let first = t.reserve(1).await;
+    t.pass(10);
+    t.extend(first.jobs[0].lease).await;
+    // Looked at, and found to be held back.
+    assert_eq!(t.reserve(10).await.jobs, []);
+    assert_eq!(figures().await, (2, None, Some(at(0))));
+
+    let mut hurry = t.job_with(|job| keyed(job, "row:2", 1));
+    hurry.options.priority = Some(Priority::High);
+    t.enqueue_all(&[hurry.clone(), t.job_with(|job| keyed(job, "row:2", 1))]).await;
+    let other = t.reserve(1).await;
+    assert_eq!(ids(&other), [hurry.id]);
+    assert_eq!(t.reserve(10).await.jobs, []);
+    t.add().await;
+    assert_eq!(figures().await, (4, Some(at(10_000)), Some(at(0))));
+
+    // The next job of the first key is free: it was due before the one that still waits for the other key.
+    t.end(&first.jobs[0], Verdict::Ack).await;
+    assert_eq!(figures().await, (4, Some(at(0)), Some(at(0))));
+    let next = t.reserve(1).await;
+    t.end(&next.jobs[0], Verdict::Ack).await;
+    t.end(&other.jobs[0], Verdict::Ack).await;
+    assert_eq!(figures().await, (3, Some(at(0)), None));
+}
+
+/// S15: the oldest blocked job is found under whatever key it is.
+pub(crate) async fn the_oldest_blocked_job_is_that_of_any_key(t: Fixture) {
+    let names = ["a", "b", "c", "d", "e"];
+    for name in names {
+        t.run_with(|job| keyed(job, name, 1)).await;
+    }
+    let mut blocked = Vec::new();
+    for name in names {
+        t.pass(1);
+        blocked.push(t.add_with(|job| keyed(job, name, 1)).await);
+    }
+    assert_eq!(t.reserve(10).await.jobs, []);
+    for (n, id) in (1..).zip(blocked) {
+        assert_eq!(t.info().await.oldest_blocked, Some(at(1_000 * n)));
+        t.apply(id, CANCEL).await;
+    }
+    assert_eq!(t.info().await.oldest_blocked, None);
+}
+
 /// S15: a job may start while fewer than its limit run.
 pub(crate) async fn as_many_jobs_of_a_key_run_as_may(t: Fixture) {
     let mut jobs = Vec::new();

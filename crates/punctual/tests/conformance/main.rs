@@ -413,6 +413,8 @@ conformance!(
         durability_is_stated;
     concurrency:
         jobs_of_a_key_run_one_after_another,
+        a_queue_tells_its_oldest_blocked_job,
+        the_oldest_blocked_job_is_that_of_any_key,
         as_many_jobs_of_a_key_run_as_may,
         a_concurrency_key_is_compared_within_queue_and_group,
         what_is_blocked_leaves_the_way,

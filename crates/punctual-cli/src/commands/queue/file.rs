@@ -25,6 +25,10 @@ struct Entry<'a> {
     _oldest_due_ms: IgnoredAny,
     #[serde(default, rename = "oldest_due_at_ms")]
     _oldest_due_at_ms: IgnoredAny,
+    #[serde(default, rename = "oldest_blocked_ms")]
+    _oldest_blocked_ms: IgnoredAny,
+    #[serde(default, rename = "oldest_blocked_at_ms")]
+    _oldest_blocked_at_ms: IgnoredAny,
     #[serde(default, rename = "opens_at_ms")]
     _opens_at_ms: IgnoredAny,
 }

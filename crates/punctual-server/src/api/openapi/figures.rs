@@ -11,7 +11,14 @@ fn stats() -> Value {
             ("name", text("Its name.")),
             ("counts", of("Counts", "Its jobs.")),
             ("paused?", of("Pause", "The pause, if it is paused.")),
-            ("oldest_due_at_ms?", instant("When its oldest due job became due.")),
+            (
+                "oldest_due_at_ms?",
+                instant("When the oldest due job that no concurrency key holds back became due."),
+            ),
+            (
+                "oldest_blocked_at_ms?",
+                instant("When the oldest job that its concurrency key holds back became due."),
+            ),
             ("opens_at_ms?", instant("The time before which none of its jobs can start.")),
         ],
     );

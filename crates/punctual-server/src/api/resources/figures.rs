@@ -42,6 +42,8 @@ struct QueueView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     oldest_due_at_ms: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    oldest_blocked_at_ms: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     opens_at_ms: Option<Timestamp>,
 }
 
@@ -62,6 +64,7 @@ async fn read(api: &Api) -> Result<Vec<u8>, Problem> {
         counts: info.counts,
         paused: info.settings.paused.as_ref(),
         oldest_due_at_ms: info.oldest_due,
+        oldest_blocked_at_ms: info.oldest_blocked,
         opens_at_ms: info.opens_at,
     });
     calls::write(&Stats {

@@ -151,6 +151,7 @@ fn numbers() -> Vec<(&'static str, u64)> {
         ("TOOL_FORGET_MAX", TOOL_FORGET_MAX as u64),
         ("TOOL_MEMORY", ceil_ms(TOOL_MEMORY)),
         ("BATCH_BYTES_MAX", limits::BATCH_BYTES_MAX as u64),
+        ("BLOCKED_SEARCH_MAX", limits::BLOCKED_SEARCH_MAX as u64),
         ("CALL_MEMORY", ceil_ms(limits::CALL_MEMORY)),
         ("CANDIDATES_EXTRA", limits::CANDIDATES_EXTRA as u64),
         ("DOCS_MAX", limits::DOCS_MAX),

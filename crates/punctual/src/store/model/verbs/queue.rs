@@ -1,7 +1,15 @@
 //! Queues: their settings, and operations on all of their jobs.
 
+use std::collections::BTreeMap;
+
 use crate::{
-    core::{digest::group_digest, error::Result, job::cut_error, limits::BATCH_MAX, time::Timestamp},
+    core::{
+        digest::group_digest,
+        error::Result,
+        job::cut_error,
+        limits::{BATCH_MAX, BLOCKED_SEARCH_MAX},
+        time::Timestamp,
+    },
     store::{
         Pause, QueueInfo, QueueOp, QueueReply, QueueSettings, check_queue_op,
         model::{Model, state::keys},
@@ -73,8 +81,19 @@ impl Model {
             settings: self.settings(name),
             counts: self.count(now, Some(name)),
             oldest_due: due.min(),
+            oldest_blocked: self.oldest_blocked(name),
             opens_at: Some(self.opens_in_time(name, now)).filter(|at| now < *at),
         }
+    }
+
+    /// Returns when the oldest blocked job became due, of the first blocked jobs of some keys and priorities.
+    fn oldest_blocked(&self, name: &str) -> Option<Timestamp> {
+        let mut firsts = BTreeMap::new();
+        for job in self.blocked(name) {
+            let first = firsts.entry((keys::digest_of(job), job.priority)).or_insert(job.run_at);
+            *first = job.run_at.min(*first);
+        }
+        firsts.into_values().take(BLOCKED_SEARCH_MAX).min()
     }
 
     /// [`Store::queues`](crate::store::Store::queues).

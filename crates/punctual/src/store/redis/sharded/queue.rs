@@ -171,6 +171,7 @@ fn merge(seen: Vec<Seen>) -> Seen {
     let merged = seen.into_iter().reduce(|sum, other| {
         let counts = read::sum(sum.counts, other.counts);
         let oldest_due = sum.oldest_due.into_iter().chain(other.oldest_due).min();
+        let oldest_blocked = sum.oldest_blocked.into_iter().chain(other.oldest_blocked).min();
         // If one shard is open, the queue is. For a pinned queue, only its shard counts.
         let opens_at = match sum.settings.placement {
             Placement::Spread => sum.opens_at.and_then(|one| Some(one.min(other.opens_at?))),
@@ -178,14 +179,14 @@ fn merge(seen: Vec<Seen>) -> Seen {
         };
         // If both are equally new, the first one wins, which is that of shard 0.
         let newer = if sum.version < other.version { other } else { sum };
-        Seen { counts, oldest_due, opens_at, ..newer }
+        Seen { counts, oldest_due, oldest_blocked, opens_at, ..newer }
     });
     merged.expect("invariant: a store has a shard")
 }
 
 fn info(name: &str, seen: Seen) -> Box<QueueInfo> {
-    let Seen { settings, counts, oldest_due, opens_at, .. } = seen;
-    Box::new(QueueInfo { name: name.to_owned(), settings, counts, oldest_due, opens_at })
+    let Seen { settings, counts, oldest_due, oldest_blocked, opens_at, .. } = seen;
+    Box::new(QueueInfo { name: name.to_owned(), settings, counts, oldest_due, oldest_blocked, opens_at })
 }
 
 async fn purge(live: &Live, name: &str, limit: usize) -> Result<QueueReply> {

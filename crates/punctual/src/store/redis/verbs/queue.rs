@@ -30,6 +30,7 @@ pub(crate) struct Seen {
     pub(crate) settings: QueueSettings,
     pub(crate) counts: Counts,
     pub(crate) oldest_due: Option<Timestamp>,
+    pub(crate) oldest_blocked: Option<Timestamp>,
     pub(crate) opens_at: Option<Timestamp>,
 }
 
@@ -44,6 +45,7 @@ pub(crate) async fn see(shard: &Shard, name: &str) -> Result<Seen> {
             settings: QueueSettings::default(),
             counts: Counts::default(),
             oldest_due: None,
+            oldest_blocked: None,
             opens_at: None,
         });
     }
@@ -54,8 +56,9 @@ pub(crate) async fn see(shard: &Shard, name: &str) -> Result<Seen> {
         let text = reply.bytes()?;
         Ok(String::from_utf8_lossy(&text).parse().ok().map(Timestamp::saturating_from_ms))
     };
-    let (oldest_due, opens_at) = (time()?, time()?);
-    Ok(Seen { now, version, settings, counts: read::counts(&mut reply)?, oldest_due, opens_at })
+    let (oldest_due, oldest_blocked, opens_at) = (time()?, time()?, time()?);
+    let counts = read::counts(&mut reply)?;
+    Ok(Seen { now, version, settings, counts, oldest_due, oldest_blocked, opens_at })
 }
 
 /// The result of a change of settings.

@@ -34,6 +34,10 @@ SELECT key, pri, run_at, id, most, gid FROM punctual_parked WHERE q = ?1 AND key
     AND pri = (SELECT pri FROM punctual_parked WHERE q = ?1 AND key = ?2 ORDER BY pri LIMIT 1)
 ORDER BY run_at DESC, id DESC LIMIT 1;
 
+-- name: next_blocked
+-- The first blocked job after those of a key and priority.
+SELECT key, pri, run_at FROM punctual_parked WHERE q = ?1 AND (key, pri) > (?2, ?3) ORDER BY key, pri, run_at LIMIT 1;
+
 -- name: count
 SELECT count(*) FROM (SELECT 1 FROM punctual_parked WHERE q = ?1 LIMIT ?2);
 

@@ -8,6 +8,7 @@ use crate::{
         digest::digest,
         id::JobId,
         job::{Scope, Unique},
+        limits::BLOCKED_SEARCH_MAX,
         time::Timestamp,
     },
     store::{
@@ -47,6 +48,7 @@ const FIRST_LIFO: &str = named(CONCURRENCY, "first_lifo");
 const COUNT: &str = named(CONCURRENCY, "count");
 const COUNT_ALL: &str = named(CONCURRENCY, "count_all");
 const BLOCKED: &str = named(CONCURRENCY, "blocked");
+const NEXT_BLOCKED: &str = named(CONCURRENCY, "next_blocked");
 const PUT_DUE: &str = named(include_str!("../sql/places.sql"), "put_due");
 
 /// The digest of a concurrency key with its scope.
@@ -385,6 +387,21 @@ impl Tx<'_> {
         let (sql, qid) = q.map_or((COUNT_ALL, None), |q| (COUNT, Some(self.at(q).qid)));
         let mut count = self.conn.prepare_cached(sql)?;
         Ok(count.query_row(params![qid, limit.cast_signed()], |row| row.get::<_, i64>(0))?.cast_unsigned())
+    }
+
+    /// Returns when the oldest blocked job of a queue became due, of the first jobs of some keys and priorities.
+    pub(crate) fn oldest_blocked(&self, q: Q) -> Step<Option<Timestamp>> {
+        let mut next = self.conn.prepare_cached(NEXT_BLOCKED)?;
+        let (mut oldest, mut after) = (None, (Vec::new(), -1));
+        for _ in 0..BLOCKED_SEARCH_MAX {
+            let row = next.query_row(params![self.at(q).qid, after.0, after.1], |row| {
+                Ok(((row.get(0)?, row.get(1)?), row.get(2)?))
+            });
+            let Some((of, run_at)) = row.optional()? else { break };
+            after = of;
+            oldest = oldest.into_iter().chain([instant(run_at)]).min();
+        }
+        Ok(oldest)
     }
 
     /// Returns the first `n` blocked jobs of a queue, key by key.

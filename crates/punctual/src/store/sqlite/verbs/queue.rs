@@ -48,7 +48,8 @@ fn info(tx: &Tx<'_>, q: Q) -> Step<QueueReply> {
     let oldest_due = rest.into_iter().chain(grouped).min().filter(|&t| t <= tx.now);
     let (name, settings) = (queue.name.clone(), queue.settings.clone());
     let opens_at = Some(tx.opens_in_time(q)).filter(|at| tx.now < *at);
-    Ok(QueueReply::Info(Box::new(QueueInfo { name, settings, counts, oldest_due, opens_at })))
+    let oldest_blocked = tx.oldest_blocked(q)?;
+    Ok(QueueReply::Info(Box::new(QueueInfo { name, settings, counts, oldest_due, oldest_blocked, opens_at })))
 }
 
 /// Returns the names after `after`, sorted by bytes.
