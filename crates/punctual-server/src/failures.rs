@@ -1,12 +1,13 @@
 //! Failures: dead and retrying jobs, grouped by what their errors have in common. The dashboard and the API show the same.
 
-mod fingerprint;
-
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use punctual::{Client, JobId, JobRecord, Result, State, Timestamp, job::Filter, store::List};
+use punctual::{
+    Client, JobId, JobRecord, Result, State, Timestamp,
+    job::{Filter, Fingerprint},
+    store::List,
+};
 
-use self::fingerprint::Fingerprint;
 use crate::dashboard::exact;
 
 /// The jobs that one call reads.

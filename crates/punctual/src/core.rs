@@ -8,6 +8,7 @@ pub(crate) mod duration;
 pub(crate) mod error;
 pub(crate) mod fair;
 pub(crate) mod filter;
+pub(crate) mod fingerprint;
 pub(crate) mod id;
 pub(crate) mod job;
 pub(crate) mod json;

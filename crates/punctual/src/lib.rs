@@ -50,6 +50,7 @@ pub mod job {
         backoff::Growth,
         duration::parse_duration,
         filter::Filter,
+        fingerprint::Fingerprint,
         id::IdMaker,
         job::{Concurrency, Failure, Running, Scope, Status},
         notes::{LogLine, Notes, Progress},

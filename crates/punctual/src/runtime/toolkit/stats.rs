@@ -62,7 +62,7 @@ pub struct LastHour {
     pub queues: Vec<Ran>,
     /// Groups, each of one queue. Only jobs with a group count.
     pub groups: Vec<Ran>,
-    /// Errors of failed runs, whether their jobs are retried or not: the first line, up to 255 bytes.
+    /// Errors of failed runs, whether their jobs are retried or not, by their [`Fingerprint`](crate::job::Fingerprint).
     pub errors: Vec<Ran>,
 }
 
@@ -107,7 +107,7 @@ impl Client {
     /// let hour = client.last_hour(5).await?;
     /// assert_eq!((&*hour.kinds[0].name, hour.kinds[0].runs), ("email.send", 1));
     /// assert_eq!((hour.groups[0].queue.as_deref(), &*hour.groups[0].name), (Some("mail"), "acme"));
-    /// assert_eq!(hour.errors[0].name, "421 try later");
+    /// assert_eq!(hour.errors[0].name, "# try later"); // what differs from run to run is replaced
     /// # Ok::<(), punctual::Error>(()) }).unwrap();
     /// ```
     ///
