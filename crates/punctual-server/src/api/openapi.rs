@@ -10,6 +10,7 @@ mod doc;
 mod figures;
 mod job;
 mod lease;
+mod named;
 mod operation;
 mod queue;
 mod read;
@@ -168,7 +169,7 @@ fn schemas() -> Map<String, Value> {
         worker::schemas(),
     ];
     let named = all.into_iter().flatten().map(|(name, schema)| (name.to_owned(), schema));
-    named.chain(answers::problems()).collect()
+    named::flat(named.chain(answers::problems()))
 }
 
 fn capitalised(name: &str) -> String {
@@ -201,6 +202,35 @@ mod tests {
         }
         for name in schemas().keys() {
             assert!(found.contains(&format!("#/components/schemas/{name}").as_str()), "{name} is not used");
+        }
+    }
+
+    /// Generators make types of named objects only, and lose what is narrowed or put together.
+    #[test]
+    fn each_object_has_a_name_and_none_is_put_together_from_others() {
+        fn check(value: &Value, place: &str) {
+            match value {
+                Value::Object(fields) => {
+                    assert!(!fields.contains_key("allOf"), "{place} is put together");
+                    let is_named = place.matches('/').count() <= 3;
+                    assert!(
+                        is_named || !fields.contains_key("required") || place.ends_with("/properties"),
+                        "{place}"
+                    );
+                    for (name, value) in fields {
+                        check(value, &format!("{place}/{name}"));
+                    }
+                }
+                Value::Array(items) => items.iter().for_each(|value| check(value, &format!("{place}/-"))),
+                _ => {}
+            }
+        }
+        let document = document();
+        check(&document["components"]["schemas"], "/components/schemas");
+        let paths = document["paths"].to_string();
+        assert!(!paths.contains("allOf") && !paths.contains("oneOf"), "{paths}");
+        for (name, schema) in schemas() {
+            assert_eq!(schema["title"], json!(name));
         }
     }
 }

@@ -71,6 +71,13 @@ pub(super) fn schemas() -> Schemas {
     );
     vec![
         ("Acted", acted),
+        (
+            "Cancelled",
+            one_of(
+                "What became of the cancel of a job.",
+                [reference("ActedDone"), reference("ActedRequested")],
+            ),
+        ),
         ("CancelJobRequest", closed("A cancel.", [("reason?", or_null(text("The reason.")))])),
         ("ChangeJobRequest", change),
         (

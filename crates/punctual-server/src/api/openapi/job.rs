@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use super::shape::{
     Field, Schemas, any, base64, batch, closed, flag, hex, id, instant, list, map, of, one_of, open, or_null,
-    status, text, whole, within, word,
+    reference, status, text, titled, whole, within, word,
 };
 
+const STATES: [&str; 5] = ["waiting", "running", "done", "dead", "cancelled"];
 /// Fields of a job that an enqueue ignores, so that a job that was read can be sent again.
 const IGNORED: [&str; 21] = [
     "status?",
@@ -168,7 +169,7 @@ fn job() -> Value {
         ("lease_until_ms?", instant("The end of its lease.")),
         ("progress?", of("Progress", "The progress of its run.")),
         ("failures?", list(&failure(), "Its last failed attempts, at most 8.")),
-        ("log?", list(&super::shape::reference("LogLine"), "The log of its runs.")),
+        ("log?", list(&reference("LogLine"), "The log of its runs.")),
         ("result?", any("The result: JSON, or text if its type is not JSON.")),
         ("result_base64?", base64("The result, if it is neither JSON nor text.")),
         ("result_content_type?", text("The type of the result (default: JSON).")),
@@ -223,11 +224,7 @@ fn enqueued() -> Value {
     let duplicate = [
         ("id", id("The id of the job that exists.")),
         ("kind", or_null(text("Its kind; null if its record is gone."))),
-        (
-            "state",
-            json!({"enum": ["waiting", "running", "done", "dead", "cancelled", null],
-            "description": "Its state; null if its record is gone."}),
-        ),
+        ("state", or_null(word(&STATES, "Its state; null if its record is gone."))),
         ("version", whole("Its version; 0 if its record is gone.")),
         ("cancel_requested", flag("Whether its cancel was requested.")),
     ];
@@ -247,15 +244,34 @@ fn enqueued() -> Value {
 fn line_answer() -> Value {
     let line = || ("line", whole("The number of the line, from 1."));
     let problem = || ("problem", of("Problem", "Why."));
+    let statuses = ["inserted", "duplicate", "replaced", "rescheduled", "full"];
+    let enqueued = open(
+        "What became of the job of the line: as the results of the call enqueue, with its number.",
+        [
+            line(),
+            ("status", word(&statuses, "What became of it.")),
+            ("id?", id("The id of the job, or of the one that exists.")),
+            ("run_at_ms?", instant("When it is due.")),
+            ("kind?", or_null(text("For duplicate: its kind; null if its record is gone."))),
+            ("state?", or_null(word(&STATES, "For duplicate: its state; null if its record is gone."))),
+            ("version?", whole("For duplicate: its version; 0 if its record is gone.")),
+            ("cancel_requested?", flag("For duplicate: whether its cancel was requested.")),
+        ],
+    );
     one_of(
         "An answer for each line, in order.",
         [
-            json!({"description": "What became of the job of the line: as the results of the call enqueue, with its number.",
-                "type": "object", "required": ["line", "status"]}),
-            open("The line is no job that can be stored. The others go on.", [line(), problem()]),
-            open(
-                "The last answer of a stream that could not go on: no line from here on has an answer.",
-                [("from_line", whole("The number of the line.")), problem()],
+            titled("LineEnqueued", enqueued),
+            titled(
+                "LineRefused",
+                open("The line is no job that can be stored. The others go on.", [line(), problem()]),
+            ),
+            titled(
+                "LinesLeft",
+                open(
+                    "The last answer of a stream that could not go on: no line from here on has an answer.",
+                    [("from_line", whole("The number of the line.")), problem()],
+                ),
             ),
         ],
     )
@@ -263,7 +279,7 @@ fn line_answer() -> Value {
 
 pub(super) fn schemas() -> Schemas {
     let enqueue = [
-        ("jobs", batch(&super::shape::reference("NewJob"), "The jobs.")),
+        ("jobs", batch(&reference("NewJob"), "The jobs.")),
         ("instance?", or_null(hex(16, "A random number of the caller, for safe repeats."))),
         ("call?", or_null(whole("The number of the call, from 1."))),
         (
@@ -278,9 +294,16 @@ pub(super) fn schemas() -> Schemas {
         ("ScheduledJob", scheduled()),
         ("Job", job()),
         ("Enqueued", enqueued()),
+        (
+            "NotInserted",
+            one_of(
+                "What became of a job that was not stored as a new one.",
+                ["EnqueuedDuplicate", "EnqueuedReplaced", "EnqueuedRescheduled"].map(reference),
+            ),
+        ),
         ("Unique", unique()),
         ("Priority", word(&["high", "normal", "low"], "A priority.")),
-        ("State", word(&["waiting", "running", "done", "dead", "cancelled"], "The state of a job.")),
+        ("State", word(&STATES, "The state of a job.")),
         (
             "Backoff",
             closed(
@@ -328,7 +351,7 @@ pub(super) fn schemas() -> Schemas {
             open(
                 "What became of each job, in order.",
                 [
-                    ("results", list(&or_null(super::shape::reference("Enqueued")), "The results.")),
+                    ("results", list(&or_null(reference("Enqueued")), "The results.")),
                     ("shard", whole("The shard for which the caller should make its next ids.")),
                 ],
             ),

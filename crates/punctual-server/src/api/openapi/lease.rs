@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::shape::{
     Field, Schemas, any, base64, batch, closed, flag, hex, id, instant, list, of, one_of, open, or_null,
-    reference, status, text, whole, within, word,
+    reference, status, text, titled, whole, within, word,
 };
 
 const MAX: u64 = BATCH_MAX as u64;
@@ -25,7 +25,7 @@ fn reserve() -> Value {
     );
     let queues = json!({
         "type": "array",
-        "items": {"oneOf": [{"type": "string"}, request]},
+        "items": {"oneOf": [{"type": "string"}, titled("QueueShare", request)]},
         "maxItems": QUEUES_PER_RESERVE_MAX,
         "description": "The queues in order: names, or names with shares. Jobs of the first one come first.",
     });

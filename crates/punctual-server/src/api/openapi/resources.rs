@@ -79,13 +79,9 @@ fn one(schema: &str, headers: &[&str]) -> Map<String, Value> {
 
 /// The answers of an operation that stores a job.
 fn stored() -> Map<String, Value> {
-    let of_status = |statuses: &[&str]| {
-        let status = json!({"properties": {"status": {"enum": statuses}}});
-        json!({"allOf": [reference("Enqueued"), status]})
-    };
     let enqueued = [
-        ("200".to_owned(), answer(&of_status(&["duplicate", "replaced", "rescheduled"]), &[])),
-        ("201".to_owned(), answer(&of_status(&["inserted"]), &["ETag", "Location"])),
+        ("200".to_owned(), answer(&reference("NotInserted"), &[])),
+        ("201".to_owned(), answer(&reference("EnqueuedInserted"), &["ETag", "Location"])),
     ];
     enqueued.into_iter().collect()
 }
@@ -158,8 +154,7 @@ fn action(
     summary: &'static str,
     request: Option<&'static str>,
 ) -> Operation {
-    let statuses: &[&str] = if name == "cancelJob" { &["done", "requested"] } else { &["done"] };
-    let acted = json!({"allOf": [reference("Acted"), {"properties": {"status": {"enum": statuses}}}]});
+    let acted = reference(if name == "cancelJob" { "Cancelled" } else { "ActedDone" });
     let version = "The version that the job must have, in quotes: its ETag (default: any).";
     let mut answers = answers::named(&["WrongState", "VersionMismatch"]);
     answers.insert("200".to_owned(), answer(&acted, &[]));

@@ -8,6 +8,12 @@ pub(super) type Schemas = Vec<(&'static str, Value)>;
 /// A field of an object. A name that ends in `?` can be left out.
 pub(super) type Field = (&'static str, Value);
 
+/// Gives an object a name of its own, where its place would make a long one.
+pub(super) fn titled(title: &str, mut schema: Value) -> Value {
+    schema["title"] = json!(title);
+    schema
+}
+
 /// Returns the reference to a schema.
 pub(super) fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
