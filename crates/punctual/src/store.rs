@@ -377,7 +377,8 @@ pub enum Acted {
 ///
 /// The order is that of the store. Memory and SQLite list the newest ids first. Redis lists waiting jobs in the order in
 /// which they run, then running ones, then ended ones, latest end first. A page can be shorter than its limit: it ends after
-/// 1,000 jobs that do not match, and with the job that brings the payloads and results read so far to 4 MiB.
+/// 1,000 jobs that do not match, with the job that brings the payloads and results read so far to 4 MiB, and with the job
+/// that brings what the filter read and compared to 32 MiB.
 #[derive(Clone, Debug, PartialEq)]
 pub struct List {
     /// Which jobs.

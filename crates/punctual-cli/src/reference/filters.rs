@@ -4,7 +4,7 @@ use clap::CommandFactory as _;
 use punctual::{
     Priority,
     job::Filter,
-    limits::{FILTER_BYTES_MAX, FILTER_STEPS_MAX, FILTER_TERMS_MAX},
+    limits::{FILTER_BYTES_MAX, FILTER_STARS_MAX, FILTER_STEPS_MAX, FILTER_TERMS_MAX},
     reference::{FIELDS, Field, Takes, UNITS, signs, states},
 };
 
@@ -76,7 +76,7 @@ A term is `field:value`, without a space after the colon.
 * Put a value in `\"…\"` if it has spaces or commas, or begins with `<` or `>`. In quotes, `*` is a plain character. Write `\\\"` for a quote
   and `\\\\` for a backslash.
 * Upper and lower case differ, except in ids.
-* A filter has at most {terms} terms and {bytes}.
+* A filter has at most {terms} terms, {stars} values with `*`, and {bytes}.
 
 There is no OR between terms. Use a list of values, or two commands.
 
@@ -98,6 +98,7 @@ Times are whole numbers with a unit: {units}. Units can be combined, the longest
 
 {whole}",
         terms = FILTER_TERMS_MAX,
+        stars = FILTER_STARS_MAX,
         bytes = size(FILTER_BYTES_MAX as u64),
         fields = table([head].into_iter().chain(fields)),
         steps = FILTER_STEPS_MAX,

@@ -10,13 +10,15 @@
 pub(crate) mod fields;
 mod parse;
 mod pattern;
+mod payload;
+mod search;
 
-use std::{borrow::Cow, collections::BTreeMap, fmt};
+use std::{borrow::Cow, fmt};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
-use serde_json::value::RawValue;
 
 use self::pattern::Pattern;
+pub(crate) use self::search::Search;
 use crate::core::{
     error::Result,
     id::JobId,
@@ -147,7 +149,8 @@ impl Filter {
     /// ```
     ///
     /// # Errors
-    /// `Invalid` for an unknown field or value, for more than 4 KiB of text, and for more than 64 terms.
+    /// `Invalid` for an unknown field or value, for more than 4 KiB of text, for more than 64 terms, and for more
+    /// than 64 values with `*`.
     pub fn parse(text: &str) -> Result<Self> {
         Ok(Self { terms: parse::terms(text)? })
     }
@@ -178,7 +181,7 @@ impl Filter {
 
     /// Returns whether `job` matches when the store's clock shows `now`.
     pub fn matches(&self, job: &JobRecord, now: Timestamp) -> bool {
-        self.terms.iter().all(|term| term.test.holds(job, now) != term.negated)
+        Search::new(self).matches(job, now)
     }
 
     /// Returns the states to which the search can be narrowed; `None` means all.
@@ -237,27 +240,51 @@ impl<'de> Deserialize<'de> for Filter {
 }
 
 impl Test {
-    fn holds(&self, job: &JobRecord, now: Timestamp) -> bool {
+    /// Returns whether a job passes the test. `value` is the value at the test's path in the payload. Adds to `steps`
+    /// how much was compared.
+    fn holds(&self, job: &JobRecord, now: Timestamp, value: Option<&str>, steps: &mut u64) -> bool {
+        let mut any_of = |patterns: &[Pattern], text: &str| {
+            patterns.iter().any(|pattern| {
+                *steps += pattern.steps(text);
+                pattern.matches(text)
+            })
+        };
         match self {
             Self::State(words) => words.iter().any(|word| match *word {
                 StateWord::Stored(state) => job.state == state,
                 StateWord::Shown(status) => job.status(now) == status,
             }),
-            Self::Name(name, patterns) => patterns.iter().any(|pattern| name.holds(job, pattern)),
-            Self::Id(parts) => parts.iter().any(|part| part.holds(job.id)),
+            Self::Name(name, patterns) => name.any_of(job, |text| any_of(patterns, text)),
+            Self::Id(parts) => {
+                *steps += parts.len() as u64;
+                let digits = format!("{:032x}", u128::from_be_bytes(*job.id.as_bytes()));
+                parts.iter().any(|part| part.holds(job.id, &digits))
+            }
             Self::Priority(levels) => levels.contains(&job.priority),
             Self::Attempt(ranges) => {
+                *steps += ranges.len() as u64;
                 ranges.iter().any(|(compare, n)| compare.holds(i64::from(job.attempt), *n))
             }
-            Self::Time(instant, ranges) => instant
-                .distance_ms(job, now)
-                .is_some_and(|ms| ranges.iter().any(|(compare, to)| compare.holds(ms, *to))),
-            Self::Error(texts) => {
-                let error = job.failures.last().map(|failure| failure.error.as_str());
-                error.is_some_and(|error| texts.iter().any(|text| error.contains(text)))
+            Self::Time(instant, ranges) => {
+                *steps += ranges.len() as u64;
+                instant
+                    .distance_ms(job, now)
+                    .is_some_and(|ms| ranges.iter().any(|(compare, to)| compare.holds(ms, *to)))
             }
-            Self::Payload(path, patterns) => leaf(&job.payload.bytes, path)
-                .is_some_and(|text| patterns.iter().any(|pattern| pattern.matches(&text))),
+            Self::Error(texts) => {
+                let error = job.failures.last().map_or("", |failure| failure.error.as_str());
+                *steps += (texts.len() * error.len()) as u64;
+                !job.failures.is_empty() && texts.iter().any(|text| error.contains(text))
+            }
+            Self::Payload(_, patterns) => value.is_some_and(|text| any_of(patterns, text)),
+        }
+    }
+
+    /// Returns the patterns of the test.
+    fn patterns(&self) -> &[Pattern] {
+        match self {
+            Self::Name(_, patterns) | Self::Payload(_, patterns) => patterns,
+            _ => &[],
         }
     }
 
@@ -294,17 +321,18 @@ impl Test {
 }
 
 impl Name {
-    fn holds(self, job: &JobRecord, pattern: &Pattern) -> bool {
+    /// Returns whether one of the job's names is `wanted`.
+    fn any_of(self, job: &JobRecord, mut wanted: impl FnMut(&str) -> bool) -> bool {
         match self {
-            Self::Kind => pattern.matches(&job.kind),
-            Self::Queue => pattern.matches(&job.queue),
-            Self::Tag => job.tags.iter().any(|tag| pattern.matches(tag)),
-            Self::Group => job.group.as_deref().is_some_and(|group| pattern.matches(group)),
-            Self::Concurrency => job.concurrency.as_ref().is_some_and(|of| pattern.matches(&of.key)),
-            Self::Unique => job.unique.as_ref().is_some_and(|unique| pattern.matches(&unique.key)),
+            Self::Kind => wanted(&job.kind),
+            Self::Queue => wanted(&job.queue),
+            Self::Tag => job.tags.iter().any(|tag| wanted(tag)),
+            Self::Group => job.group.as_deref().is_some_and(wanted),
+            Self::Concurrency => job.concurrency.as_ref().is_some_and(|of| wanted(&of.key)),
+            Self::Unique => job.unique.as_ref().is_some_and(|unique| wanted(&unique.key)),
             Self::Worker => {
-                job.running.as_ref().is_some_and(|running| pattern.matches(&running.worker))
-                    || job.failures.iter().any(|failure| pattern.matches(&failure.worker))
+                job.running.as_ref().is_some_and(|running| wanted(&running.worker))
+                    || job.failures.iter().any(|failure| wanted(&failure.worker))
             }
         }
     }
@@ -325,33 +353,12 @@ impl Instant {
 }
 
 impl IdPart {
-    fn holds(&self, id: JobId) -> bool {
+    /// `all` are the digits of the id.
+    fn holds(&self, id: JobId, all: &str) -> bool {
         match self {
             Self::Whole(whole) => *whole == id,
-            Self::Part(digits) => {
-                let all = format!("{:032x}", u128::from_be_bytes(*id.as_bytes()));
-                all.starts_with(digits) || all.ends_with(digits)
-            }
+            Self::Part(digits) => all.starts_with(digits) || all.ends_with(digits),
         }
-    }
-}
-
-/// Returns the value at `path` in a JSON text: a string without its quotes, any other value as it is written.
-///
-/// So no digit of a large number is lost. A step into an array is an index from 0.
-fn leaf<'a>(json: &'a [u8], path: &[String]) -> Option<Cow<'a, str>> {
-    let mut at: &RawValue = serde_json::from_slice(json).ok()?;
-    for step in path {
-        at = if at.get().starts_with('[') {
-            *serde_json::from_str::<Vec<&RawValue>>(at.get()).ok()?.get(step.parse::<usize>().ok()?)?
-        } else {
-            *serde_json::from_str::<BTreeMap<String, &RawValue>>(at.get()).ok()?.get(step)?
-        };
-    }
-    match at.get().as_bytes().first()? {
-        b'"' => serde_json::from_str::<String>(at.get()).ok().map(Cow::Owned),
-        b'{' | b'[' => None,
-        _ => Some(Cow::Borrowed(at.get())),
     }
 }
 

@@ -33,6 +33,8 @@ pub const BATCH_BYTES_MAX: usize = 1024 * 1024;
 pub const FILTER_BYTES_MAX: usize = 4 * 1024;
 /// The most terms of a filter.
 pub const FILTER_TERMS_MAX: usize = 64;
+/// The most values with a star in a filter. Each of them can read the whole of a text.
+pub const FILTER_STARS_MAX: usize = 64;
 /// The most steps of a filter into a payload.
 pub const FILTER_STEPS_MAX: usize = 16;
 /// The most shards of a store on Redis, and the number of buckets that derived ids name.
@@ -113,6 +115,9 @@ pub const KEEP_SLACK_JOBS_MAX: u64 = 64;
 pub const KEEP_SLACK_BYTES_MAX: u64 = 256 << 10;
 /// The most bytes of a page: it ends with the job that brings the payloads and results read so far to this size.
 pub const LIST_BYTES_MAX: u64 = 4 << 20;
+/// The most work of a page, in bytes of payloads and texts that its filter reads and compares: the page ends with the
+/// job that brings the sum to this. That takes about 50 ms.
+pub const LIST_STEPS_MAX: u64 = 32 << 20;
 /// The number up to which due jobs are counted.
 pub const DUE_COUNT_MAX: u64 = 100_000;
 /// The blocked jobs that a look at a queue reads, to find the oldest: the first of each concurrency key and priority.

@@ -397,6 +397,7 @@ conformance!(
         a_list_finds_what_its_filter_says,
         pages_are_bounded_and_complete,
         a_page_ends_at_four_mebibytes,
+        a_page_ends_when_its_filter_has_compared_much,
         a_page_says_what_there_is,
         the_limit_of_a_page_is_checked,
         a_listing_goes_on_from_pages_only,

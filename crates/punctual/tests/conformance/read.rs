@@ -78,6 +78,28 @@ pub(crate) async fn a_page_ends_at_four_mebibytes(t: Fixture) {
     assert_eq!(found.len(), 7);
 }
 
+/// S13: a page ends with the job that brings what its filter compares to 32 MiB; all pages together find everything.
+pub(crate) async fn a_page_ends_when_its_filter_has_compared_much(t: Fixture) {
+    let long = format!(r#"{{"a":"{}"}}"#, "b".repeat(600_000));
+    for _ in 0..3 {
+        t.add_with(|job| job.payload = Payload::json(long.clone())).await;
+    }
+    // Each value with stars is searched for in the whole text.
+    let filter = Filter::parse(&["-payload.a:*c*"; 63].join(" ")).expect("a filter within the limits");
+    let (mut after, mut found, mut searched) = (None, 0, Vec::new());
+    loop {
+        let page = List { filter: filter.clone(), after, limit: 1_000 };
+        let page = t.store.list(&page).await.expect("a page within the limits");
+        found += page.jobs.len();
+        searched.push(page.searched);
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!((found, searched), (3, vec![1, 1, 1]));
+}
+
 /// S13: a page looks at 1,000 jobs beyond those that it returns; all pages together find everything.
 pub(crate) async fn pages_are_bounded_and_complete(t: Fixture) {
     let oldest = t.add_with(|job| job.tags = vec!["vip".to_owned()]).await;

@@ -224,7 +224,6 @@ fn payload(field: &str, values: Vec<Value>) -> Result<Test> {
         return Err(Error::invalid("payload needs a path").with_hint("write payload.user.id:42"));
     };
     let path: Vec<String> = path.split('.').map(str::to_owned).collect();
-    // Each step reads the rest of the payload again.
     if path.iter().any(String::is_empty) || FILTER_STEPS_MAX < path.len() {
         return Err(Error::invalid(format!("{:?} is not a path into a payload", shown(field)))
             .with_hint(format!("write payload.user.id:42, with {FILTER_STEPS_MAX} steps at most")));

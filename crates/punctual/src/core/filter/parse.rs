@@ -3,7 +3,7 @@
 use super::{Term, Test, fields::FIELDS};
 use crate::core::{
     error::{Error, Result},
-    limits::{FILTER_BYTES_MAX, FILTER_TERMS_MAX},
+    limits::{FILTER_BYTES_MAX, FILTER_STARS_MAX, FILTER_TERMS_MAX},
     suggest::did_you_mean,
 };
 
@@ -20,6 +20,12 @@ pub(super) fn terms(text: &str) -> Result<Vec<Term>> {
         let (term, after) = term(rest)?;
         terms.push(term);
         rest = after.trim_start();
+    }
+    let stars =
+        terms.iter().flat_map(|term| term.test.patterns()).filter(|pattern| pattern.has_star()).count();
+    if FILTER_STARS_MAX < stars {
+        return Err(Error::invalid(format!("a filter may have {FILTER_STARS_MAX} values with * at most"))
+            .with_hint("write fewer of them, or several filters"));
     }
     Ok(terms)
 }

@@ -24,6 +24,20 @@ impl Pattern {
         }
     }
 
+    /// Returns how many bytes a comparison with the text can read. A text without a star is compared only with one of its
+    /// own length.
+    pub(super) fn steps(&self, text: &str) -> u64 {
+        match self.parts.as_slice() {
+            [only] => 1 + only.len() as u64,
+            _ => 1 + text.len() as u64,
+        }
+    }
+
+    /// Returns whether a star is in it.
+    pub(super) fn has_star(&self) -> bool {
+        1 < self.parts.len()
+    }
+
     /// Returns whether the text matches, in at worst |pattern| × |text| steps. Parts are searched from left to right,
     /// each once.
     pub(super) fn matches(&self, text: &str) -> bool {

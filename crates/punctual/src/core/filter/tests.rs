@@ -7,7 +7,7 @@ use crate::core::{
     backoff::Backoff,
     id::IdMaker,
     job::{Failure, Payload, Running, Unique},
-    limits::{FILTER_BYTES_MAX, FILTER_TERMS_MAX},
+    limits::{FILTER_BYTES_MAX, FILTER_STARS_MAX, FILTER_TERMS_MAX, LIST_STEPS_MAX, PAYLOAD_BYTES_MAX},
     notes::Notes,
 };
 
@@ -183,6 +183,65 @@ fn a_filter_is_bounded() {
     assert!(Filter::parse(&"queue:a ".repeat(FILTER_TERMS_MAX)).is_ok());
     assert!(Filter::parse(&"queue:a ".repeat(FILTER_TERMS_MAX + 1)).is_err());
     assert!(Filter::parse(&format!("payload{}:1", ".a".repeat(17))).is_err());
+    let stars = |n| Filter::parse(&format!("kind:{} unique:a*", vec!["*"; n].join(",")));
+    assert!(stars(FILTER_STARS_MAX - 1).is_ok());
+    assert_eq!(
+        stars(FILTER_STARS_MAX).unwrap_err().to_string(),
+        "a filter may have 64 values with * at most"
+    );
+}
+
+/// Compares a job once, and returns the steps.
+fn steps(filter: &str, job: &JobRecord) -> u64 {
+    let mut search = Search::new(&Filter::parse(filter).unwrap());
+    search.matches(job, NOW);
+    search.steps()
+}
+
+#[test]
+fn a_payload_is_read_once_for_all_terms() {
+    let inner: Vec<String> = (0..70_000).map(|n| format!("\"k{n}\":1")).collect();
+    let json = format!("{}{{{}}}{}", r#"{"a":"#.repeat(15), inner.join(","), "}".repeat(15));
+    let bytes = json.len() as u64;
+    let job = JobRecord { payload: Payload::json(json), ..record() };
+    let term = format!("-payload.{}k1:2", "a.".repeat(15));
+    let filter = vec![term; 62].join(" ");
+    assert!(Filter::parse(&filter).unwrap().matches(&job, NOW));
+    // Checked once and walked through once.
+    assert!(steps(&filter, &job) < 2 * bytes + 1_000, "{} steps for {bytes} bytes", steps(&filter, &job));
+}
+
+#[test]
+fn a_payload_is_not_read_if_another_term_decides() {
+    let job = JobRecord { payload: Payload::json("1".repeat(100_000)), ..record() };
+    assert!(steps("-payload.a:* payload.b:1 kind:other", &job) < 100);
+}
+
+/// A page ends after the job that brings it to its bound, so one job must not be much dearer.
+#[test]
+fn no_filter_makes_one_job_dear() {
+    let text = "a".repeat(PAYLOAD_BYTES_MAX - 10);
+    let error = Failure { error: "a".repeat(1_024), worker: "a".repeat(255), ..record().failures[0].clone() };
+    let job = JobRecord {
+        payload: Payload::json(format!("{{\"a\":\"{text}\"}}")),
+        tags: vec!["a".repeat(255); 16],
+        failures: vec![error; 8],
+        ..record()
+    };
+    let long = "a".repeat(3_000);
+    for filter in [
+        format!("payload.a:{}", vec!["*b*"; FILTER_STARS_MAX].join(",")),
+        format!("payload.a:*b{}*", "*a".repeat(1_500)),
+        format!("payload.a:*{long}b*"),
+        format!("tag:{}", vec!["*b*"; FILTER_STARS_MAX].join(",")),
+        format!("worker:{}", vec!["b"; 2_000].join(",")),
+        format!("error:{}", vec!["b"; 2_000].join(",")),
+        format!("attempt:{}", vec!["9"; 2_000].join(",")),
+        vec!["-payload.a:b"; FILTER_TERMS_MAX].join(" "),
+    ] {
+        let n = steps(&filter, &job);
+        assert!(n <= 3 * LIST_STEPS_MAX, "{n} steps for {filter:.40}");
+    }
 }
 
 #[test]

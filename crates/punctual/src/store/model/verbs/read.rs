@@ -3,6 +3,7 @@
 use crate::{
     core::{
         error::Result,
+        filter::Search,
         id::JobId,
         job::{JobRecord, State},
         limits::{BATCH_MAX, DUE_COUNT_MAX, LIST_BYTES_MAX, UPCOMING_SEARCH_MAX},
@@ -32,11 +33,12 @@ impl Model {
         check_limit("list", list.limit)?;
         let mut page = Page { now, total: self.rows.len() as u64, ..Page::default() };
         let after = list.after.as_ref().map(ListCursor::id).transpose()?;
-        let (mut last, mut bytes) = (None, 0);
+        let (mut last, mut bytes, mut search) = (None, 0, Search::new(&list.filter));
         for (&id, row) in self.rows.iter().rev().filter(|(id, _)| after.is_none_or(|after| **id < after)) {
             if page.jobs.len() == list.limit
                 || page.searched == (page.jobs.len() + BATCH_MAX) as u64
                 || LIST_BYTES_MAX <= bytes
+                || search.is_spent()
             {
                 page.next = last.map(ListCursor::behind);
                 break;
@@ -44,7 +46,7 @@ impl Model {
             page.searched += 1;
             last = Some(id);
             bytes += row.job.kept_bytes();
-            if list.filter.matches(&self.shown(&row.job, now), now) {
+            if search.matches(&self.shown(&row.job, now), now) {
                 page.jobs.extend(self.get(now, id));
             }
         }

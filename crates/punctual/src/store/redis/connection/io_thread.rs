@@ -4,6 +4,8 @@
 //! worker's. A connection that such a runtime drives would end with it. So each store has one thread with its own
 //! runtime, and callers wait for its answers. Timers run on it, too, because a test can stop the time of its own
 //! runtime.
+//!
+//! What needs the processor for long goes to other threads, so that no answer waits for it.
 
 use std::{
     fmt,
@@ -12,7 +14,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::runtime::{Builder, Handle};
+use tokio::{
+    runtime::{Builder, Handle},
+    sync::Semaphore,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::awake::Awake;
@@ -20,6 +25,8 @@ use crate::core::error::{Error, ErrorKind, Result};
 
 /// How long the end of a store waits for what must still be sent to its server.
 const CLOSE_MAX: Duration = Duration::from_millis(500);
+/// The most calculations of a store at once. Further ones wait.
+const COMPUTING_MAX: usize = 2;
 
 /// A thread named `punctual-redis`. It ends when this is dropped. No task that runs on it may own it.
 pub(crate) struct Thread {
@@ -27,6 +34,7 @@ pub(crate) struct Thread {
     tasks: TaskTracker,
     closing: CancellationToken,
     awake: Arc<Awake>,
+    computing: Arc<Semaphore>,
     join: Option<JoinHandle<()>>,
 }
 
@@ -39,6 +47,7 @@ impl Thread {
         let failed = |e| Error::new(ErrorKind::Unavailable, "could not start a thread").with_source(e);
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let (tasks, closing) = (TaskTracker::new(), CancellationToken::new());
+        let computing = Arc::new(Semaphore::new(COMPUTING_MAX));
         let (handle, left, closed) = (runtime.handle().clone(), tasks.clone(), closing.clone());
         let body = move || {
             runtime.block_on(async {
@@ -49,7 +58,7 @@ impl Thread {
             });
         };
         let thread = thread::Builder::new().name("punctual-redis".into()).spawn(body).map_err(failed)?;
-        Ok(Self { runtime: handle, tasks, closing, awake: Awake::new(), join: Some(thread) })
+        Ok(Self { runtime: handle, tasks, closing, awake: Awake::new(), computing, join: Some(thread) })
     }
 
     /// Runs a task on the thread and returns its result. If the future is dropped, the task goes on.
@@ -63,6 +72,25 @@ impl Thread {
     {
         let answer = self.tasks.spawn_on(task, &self.runtime).await;
         answer.map_err(|e| Error::new(ErrorKind::Closed, "the store's thread has ended").with_source(e))
+    }
+
+    /// Runs a calculation on a thread that may be busy for long, as soon as one is free. If
+    /// the future is dropped before, the calculation does not begin.
+    ///
+    /// # Errors
+    /// `Closed` if the calculation does not finish.
+    pub(crate) async fn compute<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T> {
+        let closed = |e| Error::new(ErrorKind::Closed, "the store's thread has ended").with_source(e);
+        let permit = Arc::clone(&self.computing).acquire_owned().await;
+        let work = move || {
+            let done = work();
+            drop(permit);
+            done
+        };
+        self.runtime.spawn_blocking(work).await.map_err(closed)
     }
 
     /// Runs a task on the thread.
@@ -126,6 +154,17 @@ mod tests {
         });
         drop(thread);
         assert_eq!(heard.await, Ok("bye"));
+    }
+
+    #[tokio::test]
+    async fn a_calculation_holds_up_neither_its_caller_nor_the_thread() {
+        let thread = Thread::start().unwrap();
+        let (release, held) = std::sync::mpsc::channel();
+        let long = thread.compute(move || held.recv().unwrap());
+        let others = async {
+            release.send(thread.run(async { 7 }).await.unwrap()).unwrap();
+        };
+        assert_eq!(tokio::join!(long, others).0.unwrap(), 7);
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 use crate::{
     core::{
         error::Result,
+        filter::Search,
         id::JobId,
         job::{JobRecord, State},
         limits::{BATCH_MAX, DUE_COUNT_MAX, LIST_BYTES_MAX},
@@ -107,6 +108,50 @@ impl Stand {
     }
 }
 
+/// A page that is being read, slice by slice.
+struct Reading {
+    limit: usize,
+    search: Search,
+    page: Page,
+    stand: Stand,
+    /// The bytes of the jobs that were read.
+    bytes: u64,
+}
+
+impl Reading {
+    /// Reads the jobs of a slice; returns whether the page ends in it.
+    fn slice(&mut self, reply: &mut Reply) -> Result<bool> {
+        let page = &mut self.page;
+        while !reply.is_over() {
+            if page.jobs.len() == self.limit
+                || page.searched == (page.jobs.len() + BATCH_MAX) as u64
+                || LIST_BYTES_MAX <= self.bytes
+                || self.search.is_spent()
+            {
+                page.next = Some(self.stand.cursor());
+                return Ok(true);
+            }
+            self.stand.after = reply.bytes()?;
+            let (id, rec) = (reply.bytes()?, Record::read(reply)?);
+            let (history, run) = (reply.bytes()?, reply.bytes()?);
+            let (id, note) = (Bytes(&id).id()?, reply.number()?);
+            page.searched += 1;
+            self.bytes += (rec.len() + history.len()) as u64;
+            // An entry without a record is skipped.
+            if rec.is_empty() {
+                continue;
+            }
+            let job =
+                codec::decode(id, &rec, &history, &run).unwrap_or_else(|_| codec::husk(id, &rec, &history));
+            let job = JobRecord { blocked: note == 2, ..job };
+            if note != 1 && self.search.matches(&job, page.now) {
+                page.jobs.push(job);
+            }
+        }
+        Ok(false)
+    }
+}
+
 pub(crate) async fn list(shard: &Shard, list: &List) -> Result<Page> {
     let states = list.filter.states();
     let wants = |place: u8| {
@@ -123,53 +168,39 @@ pub(crate) async fn list(shard: &Shard, list: &List) -> Result<Page> {
     let queue = queue.unwrap_or_default().into_bytes();
     let mut stand = list.after.as_ref().map_or(Ok(Stand { place: 0, after: Vec::new() }), Stand::read)?;
     let is_empty = !wants(PLACES[stand.place]) && !stand.next(wants);
-    let (mut page, mut bytes) = (Page::default(), 0);
+    let search = Search::new(&list.filter);
+    let mut reading = Reading { limit: list.limit, search, page: Page::default(), stand, bytes: 0 };
     // First as many as can match, then more and more.
     let mut slice = list.limit;
     loop {
         // A full page only asks whether there is one more.
-        let is_full = page.jobs.len() == list.limit;
+        let is_full = reading.page.jobs.len() == list.limit;
         slice = if is_full { 1 } else { slice.min(SLICE_MAX) };
-        let place = PLACES.get(stand.place).copied().unwrap_or(PLACES[0]);
-        let args = vec![vec![place], stand.after.clone(), queue.clone(), digits(slice as u64)];
+        let place = PLACES.get(reading.stand.place).copied().unwrap_or(PLACES[0]);
+        let args = vec![vec![place], reading.stand.after.clone(), queue.clone(), digits(slice as u64)];
         slice *= 4;
         let mut reply = shard.ask(&SCRIPTS.list, &[], args).await?;
-        (page.now, page.total) = (reply.time()?, reply.number()?);
+        (reading.page.now, reading.page.total) = (reply.time()?, reply.number()?);
         if is_empty {
-            return Ok(page);
+            return Ok(reading.page);
         }
         let is_more = reply.number()? != 0;
-        while !reply.is_over() {
-            if page.jobs.len() == list.limit
-                || page.searched == (page.jobs.len() + BATCH_MAX) as u64
-                || LIST_BYTES_MAX <= bytes
-            {
-                page.next = Some(stand.cursor());
-                return Ok(page);
-            }
-            stand.after = reply.bytes()?;
-            let (id, rec) = (reply.bytes()?, Record::read(&mut reply)?);
-            let (history, run) = (reply.bytes()?, reply.bytes()?);
-            let (id, note) = (Bytes(&id).id()?, reply.number()?);
-            page.searched += 1;
-            bytes += (rec.len() + history.len()) as u64;
-            // An entry without a record is skipped.
-            if rec.is_empty() {
-                continue;
-            }
-            let job =
-                codec::decode(id, &rec, &history, &run).unwrap_or_else(|_| codec::husk(id, &rec, &history));
-            let job = JobRecord { blocked: note == 2, ..job };
-            if note != 1 && list.filter.matches(&job, page.now) {
-                page.jobs.push(job);
-            }
+        // It can take long, and the caller's threads have other work.
+        let compare = move || {
+            let ended = reading.slice(&mut reply);
+            (reading, ended)
+        };
+        let ended;
+        (reading, ended) = shard.link.thread().compute(compare).await?;
+        if ended? {
+            return Ok(reading.page);
         }
-        if is_more && page.jobs.len() == list.limit {
-            page.next = Some(stand.cursor());
-            return Ok(page);
+        if is_more && reading.page.jobs.len() == list.limit {
+            reading.page.next = Some(reading.stand.cursor());
+            return Ok(reading.page);
         }
-        if !is_more && !stand.next(wants) {
-            return Ok(page);
+        if !is_more && !reading.stand.next(wants) {
+            return Ok(reading.page);
         }
     }
 }

@@ -6,6 +6,7 @@ use rusqlite::params;
 
 use crate::{
     core::{
+        filter::Search,
         id::JobId,
         job::{JobRecord, State},
         limits::{BATCH_MAX, DUE_COUNT_MAX, LIST_BYTES_MAX, UPCOMING_SEARCH_MAX},
@@ -68,11 +69,12 @@ fn record(tx: &mut Tx<'_>, job: Job) -> Step<Option<JobRecord>> {
 pub(crate) fn list(tx: &mut Tx<'_>, list: &List) -> Step<Page> {
     let total: i64 = tx.conn.prepare_cached(TOTAL)?.query_row([], |row| row.get(0))?;
     let mut page = Page { now: tx.now, total: total.max(0).cast_unsigned(), ..Page::default() };
-    let (mut last, mut bytes) = (None, 0);
+    let (mut last, mut bytes, mut search) = (None, 0, Search::new(&list.filter));
     for id in candidates(tx, list)? {
         if page.jobs.len() == list.limit
             || page.searched == (page.jobs.len() + BATCH_MAX) as u64
             || LIST_BYTES_MAX <= bytes
+            || search.is_spent()
         {
             page.next = last.map(ListCursor::behind);
             break;
@@ -81,7 +83,7 @@ pub(crate) fn list(tx: &mut Tx<'_>, list: &List) -> Step<Page> {
         last = Some(id);
         let Some(job) = tx.job(id)? else { continue };
         bytes += job.kept_bytes().unsigned_abs();
-        page.jobs.extend(record(tx, job)?.filter(|record| list.filter.matches(record, tx.now)));
+        page.jobs.extend(record(tx, job)?.filter(|record| search.matches(record, tx.now)));
     }
     Ok(page)
 }
