@@ -541,7 +541,7 @@ fn sqlite_options() -> Vec<[String; 4]> {
             code("cache_mib"),
             range(1, CACHE_MIB_MAX.into()),
             usual.cache_mib.to_string(),
-            "Page cache of each connection, in MiB. A process has two connections.".to_owned(),
+            "Page cache of each connection, in MiB. A process has two connections, and a third one if it lists or counts jobs.".to_owned(),
         ],
     ]
 }

@@ -1,6 +1,6 @@
 //! The embedded store: one SQLite file, any number of processes on one machine, no server.
 //!
-//! One thread per process writes (`writer`), another one reads (`reader`); notifications wake waiting callers
+//! One thread per process writes (`writer`), others read (`reader`): one looks up, one searches; notifications wake waiting callers
 //! (`notify`). Each verb is a function over a transaction (`tx`) in its own file, with its SQL in `sql/`.
 //! `sql/0001_init.sql` describes the tables and why they are narrow; `row_number` describes how a record is found by its
 //! id.
@@ -75,8 +75,8 @@ pub struct SqliteOptions {
     pub clock: Clock,
     /// The largest payload in bytes (default: 1 MiB).
     pub payload_bytes_max: usize,
-    /// The page cache of each connection in MiB, 1 to 4,096 (default: 64). A process has two connections, and one
-    /// more for each audit in progress.
+    /// The page cache of each connection in MiB, 1 to 4,096 (default: 64). A process has two connections, a third one
+    /// from its first listing or count on, and one more for each audit and each check of `doctor` in progress.
     pub cache_mib: u32,
     /// Whether to create a file that does not exist. If not, opening it is `Unavailable`, so that a mistyped path
     /// creates no empty store.
@@ -356,20 +356,20 @@ impl Store for SqliteStore {
         Box::pin(async move {
             check_limit("list", list.limit)?;
             let list = list.clone();
-            self.reader.read(move |tx| read::list(tx, &list)).await
+            self.reader.search(move |tx| read::list(tx, &list)).await
         })
     }
 
     fn count<'a>(&'a self, queue: Option<&'a str>) -> BoxFuture<'a, Result<Counts>> {
         let queue = queue.map(str::to_owned);
-        Box::pin(self.reader.read(move |tx| read::count(tx, queue.as_deref())))
+        Box::pin(self.reader.search(move |tx| read::count(tx, queue.as_deref())))
     }
 
     fn upcoming<'a>(&'a self, upcoming: &'a Upcoming) -> BoxFuture<'a, Result<Histogram>> {
         Box::pin(async move {
             check_upcoming(upcoming)?;
             let upcoming = upcoming.clone();
-            self.reader.read(move |tx| read::upcoming(tx, &upcoming)).await
+            self.reader.search(move |tx| read::upcoming(tx, &upcoming)).await
         })
     }
 

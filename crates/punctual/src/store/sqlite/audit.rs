@@ -256,7 +256,7 @@ pub(super) async fn audit(store: &SqliteStore, Audit { repair, from }: Audit) ->
         return count::slice(store, at, repair).await;
     }
     let at = from.clone();
-    let found = store.reader.read(move |tx| rows(tx, at, false)).await?;
+    let found = store.reader.search(move |tx| rows(tx, at, false)).await?;
     if !repair || found.findings.is_empty() {
         return Ok(found);
     }

@@ -92,7 +92,7 @@ async fn integrity(store: &SqliteStore, bytes: u64) -> Result<Check> {
         return Ok(check(CheckLevel::Ok, "integrity", text, Some(fix)));
     }
     let said: String =
-        store.reader.run(|conn| Ok(conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?)).await?;
+        store.reader.aside(|conn| Ok(conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?)).await?;
     Ok(if said == "ok" {
         ok("integrity", "quick_check found nothing".to_owned())
     } else {

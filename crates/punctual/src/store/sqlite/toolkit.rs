@@ -39,7 +39,7 @@ async fn board(store: &SqliteStore, op: BoardOp) -> Result<BoardReply> {
     loop {
         if !is_change(&op) {
             let op = op.clone();
-            if let Some(said) = store.reader.read(move |tx| board::read(tx, &op)).await? {
+            if let Some(said) = store.reader.search(move |tx| board::read(tx, &op)).await? {
                 return Ok(said);
             }
         }
