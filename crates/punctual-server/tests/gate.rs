@@ -431,6 +431,38 @@ async fn a_store_that_does_not_answer_lets_nobody_in() {
     }
 }
 
+/// A store that hangs answers each call after 5 s, with an error. Callers of one address wait for it together.
+#[tokio::test(start_paused = true)]
+async fn callers_that_wait_for_a_store_that_hangs_wait_once() {
+    let t = TestQueue::new();
+    let mut tokens = Vec::new();
+    for n in 1..=12 {
+        tokens.push(make(&t.client, n, &NewToken::new("ana", Role::Admin)).await.secret.expose().to_owned());
+    }
+    let fails = FaultyStore::new(Arc::clone(t.client.store()), |_| Fault::Before);
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&calls);
+    let hangs = FaultyStore::new(Arc::new(fails), move |_| {
+        counter.fetch_add(1, Relaxed);
+        Fault::Late(Duration::from_secs(5))
+    });
+    let gate = Gate::new(&Client::new(Arc::new(hangs)));
+    let begin = tokio::time::Instant::now();
+    let with_tokens = tokens.iter().map(|token| look().with(token));
+    let requests = with_tokens.chain((0..12).map(|_| near())).map(|ask| {
+        let gate = gate.clone();
+        tokio::spawn(async move { ask.get(&gate).await.0 })
+    });
+    for request in requests.collect::<Vec<_>>() {
+        assert_eq!(request.await.unwrap(), 503);
+    }
+    // One look for a token, and one for whether there are tokens.
+    assert_eq!((calls.load(Relaxed), begin.elapsed()), (2, Duration::from_secs(5)));
+    // A caller that comes later looks again.
+    assert_eq!(look().with(&tokens[0]).get(&gate).await.0, 503);
+    assert_eq!(calls.load(Relaxed), 3);
+}
+
 /// Complaint 8: safe by default.
 #[tokio::test(start_paused = true)]
 async fn without_tokens_only_the_same_machine_is_let_in() {

@@ -29,14 +29,47 @@ pub(super) struct Tokens {
     /// had a right token does not guess.
     known: Mutex<HashMap<Digest, Known>>,
     /// Whether the store has a token, and when this was looked up.
-    any: tokio::sync::Mutex<Option<(Instant, bool)>>,
+    any: tokio::sync::Mutex<Looked<bool>>,
     guesses: Guesses,
     /// Those that sign requests.
     #[cfg(feature = "sqs")]
     pub(super) keys: super::signed::Keys,
     /// Callers whose tokens are being looked up, spread by their addresses.
-    lanes: [tokio::sync::Mutex<()>; LANES],
+    lanes: [tokio::sync::Mutex<Looked<()>>; LANES],
     hasher: RandomState,
+}
+
+/// What the last look into the store showed, and when it began; or why it failed, and when.
+///
+/// Callers that waited for a look that failed share its failure. Else each of them would wait as long again, one after the
+/// other.
+#[derive(Debug)]
+struct Looked<T> {
+    is: Option<(Instant, T)>,
+    failed: Option<(Instant, Refusal)>,
+}
+
+impl<T> Default for Looked<T> {
+    fn default() -> Self {
+        Self { is: None, failed: None }
+    }
+}
+
+impl<T> Looked<T> {
+    /// The failure of a look that ended after `began`.
+    fn failed_since(&self, began: Instant) -> Result<(), Refusal> {
+        match &self.failed {
+            Some((at, refusal)) if began < *at => Err(refusal.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the refusal for a look that fails now.
+    fn fail(&mut self, error: &Error) -> Refusal {
+        let refusal = unanswered(error);
+        self.failed = Some((Instant::now(), refusal.clone()));
+        refusal
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -80,15 +113,17 @@ impl Tokens {
 
     /// Whether the store has a token; looked up once in [`BELIEVED_FOR`].
     pub(super) async fn any(&self) -> Result<bool, Refusal> {
-        let mut known = self.any.lock().await;
-        if let Some((at, has)) = *known
+        let began = Instant::now();
+        let mut looked = self.any.lock().await;
+        looked.failed_since(began)?;
+        if let Some((at, has)) = looked.is
             && at.elapsed() < BELIEVED_FOR
         {
             return Ok(has);
         }
         let at = Instant::now();
-        let has = token::any(&self.client).await.map_err(|e| unanswered(&e))?;
-        *known = Some((at, has));
+        let has = token::any(&self.client).await.map_err(|e| looked.fail(&e))?;
+        looked.is = Some((at, has));
         Ok(has)
     }
 
@@ -106,10 +141,12 @@ impl Tokens {
         if let Some(decided) = self.before(&digest, guesser)? {
             return decided;
         }
-        // Callers of one address wait for each other, so that many requests at once are one read of a right token, and
-        // no more than GUESSES_MAX reads of wrong ones.
+        // Callers of one address wait for each other, so that many requests at once are one read of a right token, or
+        // one failure, and no more than GUESSES_MAX reads of wrong ones.
         let lane = self.hasher.hash_one(guesser) as usize % LANES;
-        let _turn = self.lanes[lane].lock().await;
+        let began = Instant::now();
+        let mut looked = self.lanes[lane].lock().await;
+        looked.failed_since(began)?;
         if let Some(decided) = self.before(&digest, guesser)? {
             return decided;
         }
@@ -124,7 +161,7 @@ impl Tokens {
                 tracing::warn!(target: "punctual", %error, "a token is refused");
                 None
             }
-            Err(error) => return Err(unanswered(&error)),
+            Err(error) => return Err(looked.fail(&error)),
         };
         let Some(token) = token else {
             self.known_tokens().remove(&digest);
@@ -135,7 +172,7 @@ impl Tokens {
             return Err(Refusal::wrong_token());
         };
         let store_at = match token.expires_at {
-            Some(_) => self.client.store().now().await.map_err(|e| unanswered(&e))?,
+            Some(_) => self.client.store().now().await.map_err(|e| looked.fail(&e))?,
             None => Timestamp::saturating_from_ms(0),
         };
         let known = Known { caller: Caller::from(&token), token: Arc::new(token), at, store_at };
