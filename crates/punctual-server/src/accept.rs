@@ -3,6 +3,10 @@
 //! The loop is our own, because that of axum has no limits: silent clients would hold their connections, and with them the
 //! descriptors of the process, for ever.
 
+mod descriptors;
+mod seats;
+mod taken;
+
 use std::{
     convert::Infallible,
     io::ErrorKind,
@@ -32,12 +36,14 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub(crate) use self::seats::{Seat, Seats};
+use self::taken::Taken;
 use crate::Tls;
 
 /// How long to wait after a connection could not be accepted.
@@ -50,7 +56,8 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// The limits of connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Most connections at once. Further ones wait.
+    /// Most connections at once, if the process has as many descriptors. A further one takes the place of one that is not in use,
+    /// or waits.
     pub(crate) connections: usize,
     /// How long a connection may be open before it ends with the request in progress.
     pub(crate) connection: Duration,
@@ -58,6 +65,8 @@ pub(crate) struct Limits {
     pub(crate) drain: Duration,
     /// How long the head of a request may take to arrive, also on a connection that is idle between two requests.
     pub(crate) head: Duration,
+    /// How long a client may take no byte of what is sent to it.
+    pub(crate) taken: Duration,
 }
 
 /// An extension of requests that came over TLS.
@@ -76,28 +85,41 @@ pub(crate) async fn accept(
     limits: Limits,
     stop: &CancellationToken,
 ) {
-    let (open, connections) = (Arc::new(Semaphore::new(limits.connections)), TaskTracker::new());
+    let most = descriptors::connections(limits.connections);
+    let (open, connections) = (Arc::new(Semaphore::new(most)), TaskTracker::new());
+    let seats = Arc::new(Seats::default());
     loop {
-        let next = async {
-            let permit = Arc::clone(&open).acquire_owned().await.expect("invariant: it is never closed");
-            (listener.accept().await, permit)
-        };
-        let (accepted, permit) = tokio::select! {
-            next = next => next,
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
             () = stop.cancelled() => break,
         };
         match accepted {
             Ok((stream, peer)) => {
+                let permit = tokio::select! {
+                    permit = place(&open, &seats) => permit,
+                    () = stop.cancelled() => break,
+                };
                 let (router, stop) = (router.clone().layer(Extension(ConnectInfo(peer))), stop.clone());
-                let tls = tls.cloned();
+                let (tls, seats, seat) = (tls.cloned(), Arc::clone(&seats), seats.take(peer.ip()));
                 connections.spawn(async move {
                     // Answers are written whole. Without this, the last part of one could wait for the client's
                     // acknowledgement.
                     let _ = stream.set_nodelay(true);
-                    match tls {
-                        None => serve(stream, router, limits, &stop).await,
-                        Some(tls) => encrypted(&tls.acceptor(), stream, router, limits, &stop).await,
+                    let stream = Taken::new(stream, limits.taken, Arc::clone(&seat));
+                    let router = router.layer(Extension(Arc::clone(&seat)));
+                    let served = async {
+                        match tls {
+                            None => serve(stream, router, limits, &seat, &stop).await,
+                            Some(tls) => {
+                                encrypted(&tls.acceptor(), stream, router, limits, &seat, &stop).await;
+                            }
+                        }
+                    };
+                    tokio::select! {
+                        () = served => {}
+                        () = seat.end.cancelled() => {}
                     }
+                    seats.leave(&seat);
                     drop(permit);
                 });
             }
@@ -105,6 +127,8 @@ pub(crate) async fn accept(
             Err(error) if is_of_client(error.kind()) => {}
             Err(error) => {
                 tracing::warn!(target: "punctual", %error, "could not accept a connection");
+                // Most often there are no descriptors left.
+                seats.end_one();
                 sleep(AFTER_ERROR).await;
             }
         }
@@ -115,6 +139,15 @@ pub(crate) async fn accept(
     connections.wait().await;
 }
 
+/// Waits for a place among the open connections. If there is none, one that can be done without has to go.
+async fn place(open: &Arc<Semaphore>, seats: &Seats) -> OwnedSemaphorePermit {
+    if let Ok(permit) = Arc::clone(open).try_acquire_owned() {
+        return permit;
+    }
+    seats.end_one();
+    Arc::clone(open).acquire_owned().await.expect("invariant: it is never closed")
+}
+
 /// Whether an error of an accept is about one connection only.
 const fn is_of_client(error: ErrorKind) -> bool {
     matches!(error, ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::ConnectionRefused)
@@ -123,9 +156,10 @@ const fn is_of_client(error: ErrorKind) -> bool {
 /// Serves one connection with TLS. The client has as long for the handshake as for the head of a request.
 async fn encrypted(
     acceptor: &TlsAcceptor,
-    stream: TcpStream,
+    stream: Taken<TcpStream>,
     router: Router,
     limits: Limits,
+    seat: &Arc<Seat>,
     stop: &CancellationToken,
 ) {
     let accepted = tokio::select! {
@@ -133,7 +167,7 @@ async fn encrypted(
         () = stop.cancelled() => return,
     };
     match accepted {
-        Ok(Ok(stream)) => serve(stream, router.layer(Extension(Encrypted)), limits, stop).await,
+        Ok(Ok(stream)) => serve(stream, router.layer(Extension(Encrypted)), limits, seat, stop).await,
         // Anybody can cause it.
         Ok(Err(error)) => tracing::debug!(target: "punctual", %error, "a TLS handshake failed"),
         Err(_) => {}
@@ -145,15 +179,16 @@ async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
     limits: Limits,
+    seat: &Arc<Seat>,
     stop: &CancellationToken,
 ) {
-    let (in_progress, unanswered) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let counts = (Arc::clone(&in_progress), Arc::clone(&unanswered));
+    let counted = Arc::clone(seat);
     let ending = Ending::default();
     let router = TowerToHyperService::new(router.layer(Extension(ending.clone())));
     let service = service_fn(move |request| {
         let request = router.call(request);
-        let (to_its_end, to_its_answer) = (Counted::new(&counts.0), Counted::new(&counts.1));
+        let to_its_end = Counted::new(&counted, |seat| &seat.in_progress);
+        let to_its_answer = Counted::new(&counted, |seat| &seat.unanswered);
         async move {
             let answer = request.await?;
             drop(to_its_answer);
@@ -170,10 +205,10 @@ async fn serve(
         _ = serve.as_mut() => return,
         () = sleep(limits.connection) => {
             ending.0.cancel();
-            in_progress
+            &seat.in_progress
         }
         // At the stop, answers that have begun are streams that nobody ends, or their clients are slow.
-        () = stop.cancelled() => unanswered,
+        () = stop.cancelled() => &seat.unanswered,
     };
     serve.as_mut().graceful_shutdown();
     // A client can hold a connection open without a request on it.
@@ -208,18 +243,21 @@ impl hyper::body::Body for Answer {
 }
 
 /// Counts a request for as long as it is in progress.
-struct Counted(Arc<AtomicUsize>);
+struct Counted {
+    seat: Arc<Seat>,
+    of: fn(&Seat) -> &AtomicUsize,
+}
 
 impl Counted {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(count))
+    fn new(seat: &Arc<Seat>, of: fn(&Seat) -> &AtomicUsize) -> Self {
+        of(seat).fetch_add(1, Ordering::Relaxed);
+        Self { seat: Arc::clone(seat), of }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        (self.of)(&self.seat).fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -244,6 +282,7 @@ mod tests {
         connection: Duration::from_millis(200),
         drain: Duration::from_mins(1),
         head: Duration::from_mins(1),
+        taken: Duration::from_mins(1),
     };
 
     /// Serves the router until the token fires.
@@ -279,6 +318,61 @@ mod tests {
         assert!(answer.contains("begin ") && answer.contains("rest"), "{answer}");
         stop.cancel();
         served.await.unwrap();
+    }
+
+    /// Says when it is dropped.
+    struct Dropped(Option<tokio::sync::oneshot::Sender<()>>);
+
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            self.0.take().map(|said| said.send(()));
+        }
+    }
+
+    /// Serves with limits of its own. The address `/` answers shortly, `/large` with what no buffer of the system can have.
+    async fn serve_with(limits: Limits, dropped: Dropped) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let dropped = Arc::new(std::sync::Mutex::new(Some(dropped)));
+        let large = async move || {
+            let held = dropped.lock().unwrap().take();
+            Body::from_stream(stream::repeat_with(move || {
+                let _ = &held;
+                Ok::<_, std::io::Error>(vec![b' '; 1 << 20])
+            }))
+        };
+        let router = Router::new().route("/", get(async || "short")).route("/large", get(large));
+        tokio::spawn(async move { accept(listener, None, router, limits, &CancellationToken::new()).await });
+        addr
+    }
+
+    #[tokio::test]
+    async fn a_client_that_never_reads_is_ended() {
+        let (said, ended) = tokio::sync::oneshot::channel();
+        let limits =
+            Limits { connection: Duration::from_hours(1), taken: Duration::from_millis(200), ..LIMITS };
+        let addr = serve_with(limits, Dropped(Some(said))).await;
+        let mut client = TcpStream::connect(addr).await.unwrap();
+        client.write_all(b"GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        timeout(Duration::from_mins(1), ended).await.expect("it is ended").unwrap();
+    }
+
+    #[tokio::test]
+    async fn connections_that_wait_for_nothing_make_place() {
+        let limits = Limits { connections: 3, connection: Duration::from_hours(1), ..LIMITS };
+        let addr = serve_with(limits, Dropped(None)).await;
+        let mut held = Vec::new();
+        for request in ["", "GET / HTTP/1.1\r\nhost: local", "GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n"]
+        {
+            for _ in 0..3 {
+                let mut client = TcpStream::connect(addr).await.unwrap();
+                client.write_all(request.as_bytes()).await.unwrap();
+                held.push(client);
+            }
+        }
+        let request = "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        let answer = timeout(Duration::from_secs(50), ask(addr, request)).await.expect("it is answered");
+        assert!(answer.ends_with("short"), "{answer}");
     }
 
     /// Its client learns where to go on.

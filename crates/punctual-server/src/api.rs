@@ -29,14 +29,18 @@ use axum::{
 };
 use percent_encoding::percent_decode_str;
 use punctual::{CancellationToken, Client};
-use tokio::sync::Semaphore;
 
 use self::scope::Scope;
-pub(crate) use self::{body::Room, lanes::Lanes, problem::Problem};
+pub(crate) use self::{
+    body::{ARRIVAL_MAX, Room},
+    lanes::Lanes,
+    problem::Problem,
+};
 use crate::{
     activity::Activity,
     dashboard::{Shared, Watcher},
     operations::Operations,
+    shares::Shares,
 };
 
 /// What the calls need.
@@ -51,7 +55,7 @@ struct Api {
     watcher: Watcher,
     stats: Shared<Problem>,
     /// The streams of jobs that can begin.
-    streams: Arc<Semaphore>,
+    streams: Shares,
     activity: Activity,
     operations: Operations,
 }
@@ -90,7 +94,7 @@ pub(crate) fn with(
         room: Room::new(),
         watcher: watcher.clone(),
         stats: Shared::default(),
-        streams: Arc::new(Semaphore::new(resources::STREAMS_MAX)),
+        streams: Shares::new(resources::STREAMS_MAX, resources::OWN_STREAMS_MAX),
         activity: activity.clone(),
         operations: operations.clone(),
     };

@@ -2,6 +2,7 @@
 
 mod accept;
 mod activity;
+mod answers;
 mod api;
 mod dashboard;
 mod failures;
@@ -15,6 +16,7 @@ mod operations;
 mod reserved;
 mod rights;
 mod server;
+mod shares;
 #[cfg(feature = "sqs")]
 mod sqs;
 mod tls;

@@ -26,6 +26,7 @@ const LIMITS: Limits = Limits {
     connection: Duration::from_secs(10),
     drain: Duration::ZERO,
     head: Duration::from_secs(10),
+    taken: Duration::from_secs(10),
 };
 
 /// Returns a router for `/metrics`, `/healthz` and `/readyz`.

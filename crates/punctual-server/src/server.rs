@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::{future::RouteFuture, get, post},
 };
-use punctual::{CancellationToken, Client, Error, ErrorKind, Result, client::Metrics};
+use punctual::{CancellationToken, Client, Error, ErrorKind, Result, client::Metrics, store::DocOp};
 use tokio::time::timeout;
 use tower::Service as _;
 
@@ -18,6 +18,7 @@ use crate::{
     DashboardOptions, Tls,
     accept::{Limits, accept},
     activity::Activity,
+    answers::{self, Answers},
     api::{self, Problem},
     dashboard::{self, Watcher, login, to_login},
     gate::{Caller, Gate, Needs, asked_as},
@@ -35,11 +36,15 @@ const LIMITS: Limits = Limits {
     connection: Duration::from_hours(1),
     drain: Duration::from_secs(30),
     head: Duration::from_mins(1),
+    taken: Duration::from_secs(45),
 };
 /// How long a server that ends waits for the step of an operation, and for the activity log.
 const GIVE_BACK_MAX: Duration = Duration::from_secs(5);
 /// How long the store may take to answer before the server is not ready.
 const READY_MAX: Duration = Duration::from_secs(2);
+
+/// A document that is looked up to see whether the store answers. There is no such token.
+const READY_KEY: &str = "token/ready";
 
 /// A server for one store.
 ///
@@ -153,6 +158,7 @@ impl Server {
             .fallback(async move |request: Request| pages(request).await)
             .layer(middleware::from_fn(to_the_end))
             .layer(middleware::from_fn_with_state(self.dashboard.read_only, read_only))
+            .layer(middleware::from_fn_with_state(Answers::new(), answers::bounded))
             .layer(self.gate.layer(rights::of).on_page({
                 let base = base.clone();
                 move |refusal, _| to_login(&base, refusal)
@@ -251,13 +257,20 @@ async fn read_only(State(is_read_only): State<bool>, mut request: Request, next:
     if response.status() == StatusCode::FORBIDDEN && !is_reader { refusal.into_response() } else { response }
 }
 
-/// Returns a router for health. The server is alive while it answers, and ready while the store answers.
+/// Returns a router for health. The server is alive while it answers, and ready while the store answers as callers need it: with the time,
+/// and with a document, as each token is one.
 fn health(client: &Client) -> Router {
     let client = client.clone();
     let is_ready = move || {
         let client = client.clone();
         async move {
-            match timeout(READY_MAX, client.store().now()).await {
+            let store = client.store();
+            let look_up = DocOp::Get { key: READY_KEY.to_owned() };
+            let answers = async {
+                store.now().await?;
+                store.doc(&look_up).await
+            };
+            match timeout(READY_MAX, answers).await {
                 Ok(Ok(_)) => (StatusCode::OK, "ok, the store answers\n".to_owned()),
                 Ok(Err(error)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
                 Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the store does not answer\n".to_owned()),
@@ -265,4 +278,38 @@ fn health(client: &Client) -> Router {
         }
     };
     Router::new().route("/healthz", get(async || "ok, the server answers\n")).route("/readyz", get(is_ready))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    };
+
+    use axum::body::Body;
+    use punctual::testing::{Fault, FaultyStore, TestQueue};
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    /// The store knows the time, and finds no token.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_can_let_nobody_in_is_not_ready() {
+        let (t, hangs) = (TestQueue::new(), Arc::new(AtomicBool::new(false)));
+        let is_hanging = Arc::clone(&hangs);
+        let store = FaultyStore::new(Arc::clone(t.client.store()), move |verb| {
+            if verb == "doc" && is_hanging.load(Relaxed) {
+                Fault::Late(Duration::from_hours(1))
+            } else {
+                Fault::Pass
+            }
+        });
+        let health = health(&Client::new(Arc::new(store)));
+        let ask = |path: &str| health.clone().oneshot(Request::get(path).body(Body::empty()).unwrap());
+        assert_eq!(ask("/readyz").await.unwrap().status(), StatusCode::OK);
+        hangs.store(true, Relaxed);
+        assert_eq!(ask("/readyz").await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(ask("/healthz").await.unwrap().status(), StatusCode::OK);
+    }
 }

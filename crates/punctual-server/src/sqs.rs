@@ -47,7 +47,7 @@ use self::{
     queue::{ACCOUNT, Queue, Queues},
 };
 use crate::{
-    accept::Encrypted,
+    accept::{Encrypted, Seat},
     activity::{Activity, Actor, Entry, Via},
     api::{Lanes, Room},
     gate::{self, Caller, Gate, Right},
@@ -174,6 +174,9 @@ async fn answer(door: Arc<Door>, mut parts: Parts, body: Body) -> Reply {
     let mut body = door.room.read_at_most(BODY_BYTES_MAX, body).await?;
     let bytes = mem::take(&mut body.bytes);
     let (caller, bytes) = door.gate.verify(claim, &parts, parts.uri.path(), bytes).await?;
+    if let Some(seat) = parts.extensions.get::<Arc<Seat>>() {
+        seat.know();
+    }
     if door.is_read_only && Right::Read < action.right() {
         return Err(Fault::new(
             Code::AccessDenied,

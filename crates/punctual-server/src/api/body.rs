@@ -27,7 +27,7 @@ const ROOM_BYTES: usize = 256 * 1024 * 1024;
 /// The unit of the room.
 const UNIT_BYTES: usize = 1024;
 /// Longest time for a body to arrive.
-const ARRIVAL_MAX: Duration = Duration::from_secs(30);
+pub(crate) const ARRIVAL_MAX: Duration = Duration::from_secs(30);
 
 /// The room for bodies.
 #[derive(Debug)]

@@ -79,10 +79,12 @@ pub(super) fn read<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem>
 }
 
 pub(super) fn write(reply: &impl Serialize) -> Answer {
-    serde_json::to_vec(reply).map_err(|e| {
-        let what = punctual::Error::new(ErrorKind::Corrupt, "could not encode the answer");
-        what.with_source(e).into()
-    })
+    let mut text = serde_json::to_vec(reply).map_err(|e| {
+        punctual::Error::new(ErrorKind::Corrupt, "could not encode the answer").with_source(e)
+    })?;
+    // A large answer can wait long for its client, and would take up to twice its size.
+    text.shrink_to_fit();
+    Ok(text)
 }
 
 fn store(api: &Api, body: &[u8]) -> Answer {

@@ -32,7 +32,7 @@ use punctual::{
 
 use serde::Serialize;
 
-pub(super) use self::stream::STREAMS_MAX;
+pub(super) use self::stream::{OWN_STREAMS_MAX, STREAMS_MAX};
 use super::{Api, Problem, Scope, call, calls, json, no_method};
 
 /// Most attempts at something that changes while it is acted on.

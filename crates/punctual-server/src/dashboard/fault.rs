@@ -33,6 +33,8 @@ pub(super) enum Fault {
     /// What the caller may not do.
     Forbidden(Refusal),
     TooLarge,
+    /// A form that did not arrive.
+    Late,
     /// More pages listen than the server has room for.
     Listeners,
     /// A field that cannot be read: what is wrong, and what to write.
@@ -100,6 +102,7 @@ impl Fault {
                 StatusCode::FORBIDDEN
             }
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Late => StatusCode::REQUEST_TIMEOUT,
             Self::Form(..) => StatusCode::BAD_REQUEST,
             Self::Listeners => StatusCode::SERVICE_UNAVAILABLE,
             Self::Template => StatusCode::INTERNAL_SERVER_ERROR,
@@ -187,6 +190,11 @@ impl Fault {
                 "Too much at once",
                 "The form is larger than this page accepts, or has over 1,000 jobs. Nothing was changed.".into(),
                 "Select fewer jobs, or use the command line.".into(),
+            ),
+            Self::Late => (
+                "Form not received",
+                "The form did not arrive within 30 s. Nothing was changed.".into(),
+                "Check the connection, and send the form again.".into(),
             ),
             Self::Form(text, hint) => ("Input not understood", text.clone(), hint.clone()),
             Self::Template => (

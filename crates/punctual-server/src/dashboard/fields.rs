@@ -1,8 +1,10 @@
 //! The fields of a query or of a form: names and values, several of one name if need be.
 
 use axum::{body::Body, http::Uri};
+use tokio::time::timeout;
 
 use super::fault::Fault;
+use crate::api::ARRIVAL_MAX;
 
 /// The most bytes of a form.
 pub(super) const FORM_BYTES_MAX: usize = 64 * 1024;
@@ -19,14 +21,15 @@ impl Fields {
         Self::parse(uri.query().unwrap_or_default().as_bytes())
     }
 
-    /// Reads the form that a page sent, up to 64 KiB.
+    /// Reads the form that a page sent, up to 64 KiB. It has 30 s to arrive.
     pub(super) async fn of_form(body: Body) -> Result<Self, Fault> {
         Self::of_large_form(body, FORM_BYTES_MAX).await
     }
 
     /// Reads a form of at most `bytes_max` bytes.
     pub(super) async fn of_large_form(body: Body, bytes_max: usize) -> Result<Self, Fault> {
-        let bytes = axum::body::to_bytes(body, bytes_max).await.map_err(|_| Fault::TooLarge)?;
+        let arrives = timeout(ARRIVAL_MAX, axum::body::to_bytes(body, bytes_max)).await;
+        let bytes = arrives.map_err(|_| Fault::Late)?.map_err(|_| Fault::TooLarge)?;
         let fields = Self::parse(&bytes);
         if FIELDS_MAX < fields.0.len() { Err(Fault::TooLarge) } else { Ok(fields) }
     }
@@ -63,5 +66,22 @@ impl Fields {
     /// Returns the number in a field; 0 if there is none.
     pub(super) fn number(&self, name: &str) -> u64 {
         self.get(name).parse().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use axum::body::Bytes;
+    use futures_util::stream;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_form_that_never_arrives_is_given_up() {
+        let body = Body::from_stream(stream::pending::<Result<Bytes, std::io::Error>>());
+        let form = timeout(Duration::from_hours(1), Fields::of_form(body)).await.expect("it is given up");
+        assert!(matches!(form, Err(Fault::Late)));
     }
 }

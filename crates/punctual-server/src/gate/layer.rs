@@ -17,6 +17,7 @@ use axum::{
 use tower::{Layer, Service};
 
 use super::{Gate, Needs, Refusal, Rights, asked_as};
+use crate::accept::Seat;
 
 /// Answers a refusal to a person. See [`GateLayer::on_page`].
 type OnPage = Arc<dyn Fn(&Refusal, &Parts) -> Response + Send + Sync>;
@@ -58,6 +59,9 @@ impl GateLayer {
         let needs = (self.rights)(asked_as(&parts.method), parts.uri.path()).unwrap_or(Needs::UNKNOWN);
         if let Some(caller) = self.gate.admit(parts, needs).await? {
             parts.extensions.insert(caller);
+            if let Some(seat) = parts.extensions.get::<Arc<Seat>>() {
+                seat.know();
+            }
             // For a handler whose answer lasts longer than the gate believes a token.
             parts.extensions.insert(self.gate.clone());
         }

@@ -33,6 +33,7 @@ use crate::{
         lines::{Line, Lines},
     },
     gate::{Gate, Right},
+    shares::Who,
     trace,
 };
 
@@ -40,6 +41,8 @@ use crate::{
 const NDJSON: &str = "application/x-ndjson";
 /// The most streams at once. Each holds at most a line, a batch and its answers: about 8 MiB.
 pub(in crate::api) const STREAMS_MAX: usize = 32;
+/// The most of them of one caller.
+pub(in crate::api) const OWN_STREAMS_MAX: usize = STREAMS_MAX / 2;
 /// Longest time for a client to take the answers of a batch.
 const TAKEN_MAX: Duration = Duration::from_mins(1);
 
@@ -102,8 +105,9 @@ struct Piece {
 
 /// Begins to store the jobs of a body, and returns the answers as they come.
 pub(super) fn begin(api: Arc<Api>, scope: Scope, parts: Parts, body: Body) -> Result<Response, Problem> {
-    let Ok(seat) = Arc::clone(&api.streams).try_acquire_owned() else {
-        let detail = "as many streams of jobs are in progress as the server has room for";
+    let Some(seat) = api.streams.try_take(&Who::of(&parts.extensions)) else {
+        let detail =
+            "as many streams of jobs are in progress as the caller may have, or as the server has room for";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", detail)
             .with_hint("repeat the request later, or make the call enqueue"));
     };
