@@ -18,6 +18,8 @@ mod fixture;
 #[cfg(unix)]
 mod forward;
 #[cfg(unix)]
+mod greedy;
+#[cfg(unix)]
 mod health;
 #[cfg(unix)]
 mod import;
