@@ -1,7 +1,8 @@
 //! The embedded store: one SQLite file, any number of processes on one machine, no server.
 //!
-//! One thread per process writes (`writer`), others read (`reader`): one looks up, one searches; notifications wake waiting callers
-//! (`notify`). Each verb is a function over a transaction (`tx`) in its own file, with its SQL in `sql/`.
+//! One thread per process writes (`writer`), another one extends leases, so that heartbeats wait for nothing else. Others read
+//! (`reader`): one looks up, one searches. Notifications wake waiting callers (`notify`). Each verb is a function over a transaction
+//! (`tx`) in its own file, with its SQL in `sql/`.
 //! `sql/0001_init.sql` describes the tables and why they are narrow; `row_number` describes how a record is found by its
 //! id.
 
@@ -16,6 +17,7 @@ mod toolkit;
 mod verbs;
 
 use std::{
+    convert::Infallible,
     path::Path,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -42,7 +44,7 @@ use crate::{
         error::{Error, ErrorKind, Result},
         id::JobId,
         job::{JobRecord, NewJob},
-        limits::PAYLOAD_BYTES_MAX,
+        limits::{LEASE_MIN, PAYLOAD_BYTES_MAX},
         notes::Notes,
         time::Timestamp,
     },
@@ -75,8 +77,9 @@ pub struct SqliteOptions {
     pub clock: Clock,
     /// The largest payload in bytes (default: 1 MiB).
     pub payload_bytes_max: usize,
-    /// The page cache of each connection in MiB, 1 to 4,096 (default: 64). A process has two connections, a third one
-    /// from its first listing or count on, and one more for each audit and each check of `doctor` in progress.
+    /// The page cache of each connection in MiB, 1 to 4,096 (default: 64). A process has two connections, another one
+    /// from its first listing or count on, and one more for each audit and each check of `doctor` in progress. The one for
+    /// heartbeats keeps at most 1 MiB.
     pub cache_mib: u32,
     /// Whether to create a file that does not exist. If not, opening it is `Unavailable`, so that a mistyped path
     /// creates no empty store.
@@ -87,6 +90,8 @@ pub struct SqliteOptions {
     pub read_only: bool,
 }
 
+/// How often leases are extended whose answer waits for the disk: the heartbeat of the shortest lease.
+const KEEP_EVERY: Duration = LEASE_MIN.checked_div(3).unwrap();
 /// Enough for the pages that batches of jobs with random due times use.
 const CACHE_MIB_DEFAULT: u32 = 64;
 /// The largest page cache.
@@ -126,6 +131,8 @@ pub struct SqliteStore {
     // Dropped in this order, so that a thread that still works keeps what it uses.
     /// `None` if the file was opened read-only.
     writer: Option<Writer>,
+    /// The same for heartbeats alone.
+    heartbeats: Option<Writer>,
     reader: Reader,
     snapshots: Snapshots,
     notifier: Arc<Notifier>,
@@ -159,23 +166,24 @@ impl SqliteStore {
         let database = Arc::new(database);
         let (notifier, operations) = (Notifier::new(&database.path), Arc::new(AtomicU64::new(0)));
         let reader = Reader::start(Arc::clone(&database), options.clock.clone(), Arc::clone(&operations))?;
+        let shared = || (Arc::clone(&database), Arc::clone(&notifier), Arc::clone(&operations));
         let writer = conn.map(|conn| {
-            Writer::start(
-                conn,
-                Arc::clone(&database),
-                options.durability,
-                options.clock.clone(),
-                Arc::clone(&notifier),
-                Arc::clone(&operations),
-            )
+            let (database, notifier, operations) = shared();
+            Writer::start(conn, database, options.durability, options.clock.clone(), notifier, operations)
         });
         let writer = writer.transpose()?;
+        let heartbeats = writer.as_ref().map(|_| {
+            let (database, notifier, operations) = shared();
+            Writer::for_heartbeats(database, options.clock.clone(), notifier, operations)
+        });
+        let heartbeats = heartbeats.transpose()?;
         let url = format!("sqlite:{}", path.display());
         let (snapshots, strangers) = (Snapshots::default(), wait::Strangers::default());
         Ok(Self {
             url,
             options,
             writer,
+            heartbeats,
             reader,
             snapshots,
             notifier,
@@ -219,7 +227,20 @@ impl SqliteStore {
     }
 
     fn sweep_from(&self) -> MutexGuard<'_, Option<String>> {
-        self.sweep_from.lock().unwrap_or_else(PoisonError::into_inner)
+        held(&self.sweep_from)
+    }
+
+    /// Extends leases whose answer waits for the disk: the caller does not know them yet. Never returns.
+    async fn keep(&self, reserved: &Mutex<Vec<Heartbeat>>) -> Infallible {
+        loop {
+            tokio::time::sleep(KEEP_EVERY).await;
+            let beats = held(reserved).clone();
+            if !beats.is_empty()
+                && let Err(error) = self.extend(&beats).await
+            {
+                tracing::debug!(target: "punctual", %error, "could not extend leases that wait for the disk");
+            }
+        }
     }
 
     /// Runs a function in the writer's next transaction.
@@ -233,6 +254,10 @@ impl SqliteStore {
         let Some(writer) = &self.writer else { return Err(self.database.only_looked_at()) };
         writer.write(Cost { items, bytes, synced }, work).await
     }
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl super::sealed::Sealed for SqliteStore {}
@@ -307,7 +332,9 @@ impl Store for SqliteStore {
             check_extend(beats)?;
             let beats = beats.to_vec();
             let bytes = beats.iter().filter_map(|beat| beat.notes.as_ref()).map(Notes::bytes).sum();
-            self.write(beats.len(), bytes, false, move |tx| extend::extend(tx, &beats)).await
+            let cost = Cost { items: beats.len(), bytes, synced: false };
+            let Some(writer) = &self.heartbeats else { return Err(self.database.only_looked_at()) };
+            writer.write(cost, move |tx| extend::extend(tx, &beats)).await
         })
     }
 
@@ -322,8 +349,24 @@ impl Store for SqliteStore {
             let (batch, then, items) = (batch.to_vec(), then.cloned(), batch.len());
             let bytes = batch.iter().filter_map(Settlement::result).map(|result| result.bytes.len()).sum();
             let queues = then.as_ref().map(|request| request.queues.clone()).unwrap_or_default();
-            let work = move |tx: &mut Tx<'_>| settle::settle(tx, &batch, then.as_ref());
-            let mut answer = self.write(items, bytes, true, work).await?;
+            let (reserved, does_reserve) = (Arc::<Mutex<Vec<Heartbeat>>>::default(), then.is_some());
+            let leases = Arc::clone(&reserved);
+            let work = move |tx: &mut Tx<'_>| {
+                let answer = settle::settle(tx, &batch, then.as_ref())?;
+                let jobs = answer.1.iter().flat_map(|batch| &batch.jobs);
+                *held(&leases) = jobs.map(|reserved| reserved.lease.into()).collect();
+                Ok(answer)
+            };
+            let answer = self.write(items, bytes, true, work);
+            let mut answer = if does_reserve && self.options.durability == Durability::Full {
+                tokio::select! {
+                    biased;
+                    answer = answer => answer?,
+                    never = self.keep(&reserved) => match never {},
+                }
+            } else {
+                answer.await?
+            };
             if let Some(batch) = &mut answer.1 {
                 self.leave_to_others(batch, &queues);
             }
@@ -442,5 +485,93 @@ impl Store for SqliteStore {
 
     fn doctor(&self) -> BoxFuture<'_, Result<Vec<Check>>> {
         Box::pin(doctor::examine(self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        core::{id::IdMaker, job::Payload},
+        store::{Lease, Verdict, clock::ManualClock},
+    };
+
+    struct Rig {
+        store: SqliteStore,
+        clock: ManualClock,
+        folder: tempfile::TempDir,
+    }
+
+    impl Rig {
+        /// A store with three jobs.
+        async fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let clock = ManualClock::new(Timestamp::saturating_from_ms(1_795_000_000_000));
+            let rig = Self { store: Self::open(&folder, &clock), clock, folder };
+            let job = |n| {
+                let id = IdMaker::default().make(1_795_000_000_000, 0, n);
+                NewJob::new(id, "k", "mail", Payload::json("{}"))
+            };
+            let jobs: Vec<NewJob> = (1..=3).map(job).collect();
+            rig.store.enqueue(CallId { instance: 1, number: 1 }, &jobs).await.unwrap();
+            rig
+        }
+
+        fn open(folder: &tempfile::TempDir, clock: &ManualClock) -> SqliteStore {
+            let options = SqliteOptions { clock: Clock::Manual(clock.clone()), ..SqliteOptions::default() };
+            SqliteStore::open(folder.path().join("jobs.db"), options).unwrap()
+        }
+
+        async fn reserve(&self, store: &SqliteStore, number: u64, n: usize) -> Batch {
+            store.reserve(&want(number, n)).await.unwrap()
+        }
+    }
+
+    fn want(number: u64, n: usize) -> Reserve {
+        let queues = vec![QueueRequest { queue: "mail".to_owned(), share: 1, at_most: n }];
+        let (call, lease) = (CallId { instance: 1, number }, Some(LEASE_MIN));
+        Reserve { call, worker: "w".to_owned(), queues, n, lease, company: false }
+    }
+
+    fn ack(lease: Lease) -> [Settlement; 1] {
+        [Settlement { lease, verdict: Verdict::Ack }]
+    }
+
+    /// S9: a disk that stands still costs no lease. Heartbeats do not wait for it, and leases that the caller does not know
+    /// yet are extended for it.
+    #[tokio::test]
+    #[expect(clippy::await_holding_lock, reason = "it is the disk that stands still")]
+    async fn a_disk_that_stands_still_costs_no_lease() {
+        let rig = Rig::new().await;
+        let [ends, goes_on] = rig.reserve(&rig.store, 1, 2).await.jobs.try_into().unwrap();
+        let (batch, then) = (ack(ends.lease), want(2, 1));
+        let disk = held(&rig.store.database.disk);
+        let mut settled = Box::pin(rig.store.settle(&batch, Some(&then)));
+        let beats = [Heartbeat::from(goes_on.lease)];
+        // Longer than a lease, in steps that are shorter. Each time both leases are extended.
+        for _ in 0..3 {
+            rig.clock.advance(LEASE_MIN * 9 / 10);
+            // The heartbeat below, and that of the store.
+            let before = rig.store.operations();
+            let beaten = async {
+                assert_eq!(rig.store.extend(&beats).await.unwrap(), [LeaseStatus::Held]);
+                while rig.store.operations() < before + 3 {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::select! {
+                biased;
+                answer = &mut settled => panic!("it was answered before the disk had it: {answer:?}"),
+                () = beaten => {}
+            }
+        }
+        let other = Rig::open(&rig.folder, &rig.clock);
+        assert_eq!(rig.reserve(&other, 3, 3).await.reclaimed, []);
+        drop(disk);
+        let (states, batch) = settled.await.unwrap();
+        assert!(!matches!(states[0], Settled::LeaseLost), "{states:?}");
+        let lease = batch.unwrap().jobs[0].lease;
+        let states = rig.store.settle(&ack(lease), None).await.unwrap().0;
+        assert!(!matches!(states[0], Settled::LeaseLost), "{states:?}");
     }
 }

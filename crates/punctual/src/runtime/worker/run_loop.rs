@@ -441,7 +441,7 @@ impl<'a> RunLoop<'a> {
         self.tried = tried.max(n);
         let may_have_reserved = self.may_have_reserved;
         self.may_have_reserved |= reserve.is_some();
-        let calling = Calling::begin();
+        let (calling, asked) = (Calling::begin(), Instant::now());
         let answer = match reserve {
             Some(reserve) if n == 0 => self.store.reserve(reserve).await.map(|batch| (vec![], Some(batch))),
             _ => self.store.settle(&self.settlements[..n], reserve).await,
@@ -461,8 +461,17 @@ impl<'a> RunLoop<'a> {
                     {
                         self.reclaim_at = Instant::now() + RECLAIM_EVERY;
                     }
+                    // The leases began during the call. If its answer was late, they are extended at once.
+                    let shortest = batch.jobs.iter().map(|reserved| reserved.lasts).min();
                     self.reserved(batch, is_alone);
                     self.drop_reserve();
+                    if let Some(shortest) = shortest {
+                        self.runs.beat_again_at(asked + shortest / 3);
+                        if asked + shortest / 3 <= Instant::now() {
+                            // The heartbeat goes before the next reserve, which could reclaim them.
+                            tokio::task::yield_now().await;
+                        }
+                    }
                 }
                 self.setup.config.live.put(&self.report);
                 self.liveness.beat();

@@ -1,7 +1,7 @@
 //! The database file, and the setup of connections to it.
 //!
-//! It never opens a descriptor of its own on the database, its -wal or its -shm: closing one would drop the locks
-//! that SQLite holds for the whole process. Processes coordinate through a lock on a sidecar file (`file_lock`).
+//! It never opens a descriptor of its own on the database or its -shm: closing one would drop the locks that SQLite holds
+//! for the whole process. Processes coordinate through a lock on a sidecar file (`file_lock`).
 
 use std::{
     ffi::OsString,
@@ -22,6 +22,7 @@ use crate::{
             engine::{
                 fault,
                 file_lock::{Guard, Lock},
+                log::Log,
                 schema,
             },
         },
@@ -45,10 +46,13 @@ pub(crate) struct Database {
     cache_mib: u32,
     /// `None` if it was opened read-only.
     pub(crate) lock: Option<Lock>,
+    /// No sync of the log ends while a test holds it.
+    #[cfg(test)]
+    pub(crate) disk: std::sync::Arc<std::sync::Mutex<()>>,
 }
 
 /// The device and the number of a file.
-type Identity = (u64, u64);
+pub(crate) type Identity = (u64, u64);
 
 impl Database {
     /// Opens the file, creates it if requested, migrates it, and returns the connection that did so. In read-only
@@ -69,6 +73,8 @@ impl Database {
             identity: None,
             cache_mib: options.cache_mib,
             lock: Some(lock),
+            #[cfg(test)]
+            disk: std::sync::Arc::default(),
         };
         let conn = {
             let _guard = database.lock()?;
@@ -93,7 +99,15 @@ impl Database {
         probe(path, false)?;
         let path = real_path(path)?;
         let log = with_suffix(&path, "-wal");
-        let mut database = Self { log, path, identity: None, cache_mib: options.cache_mib, lock: None };
+        let mut database = Self {
+            log,
+            path,
+            identity: None,
+            cache_mib: options.cache_mib,
+            lock: None,
+            #[cfg(test)]
+            disk: std::sync::Arc::default(),
+        };
         schema::check_as_it_is(&database.reader()?, &database.path)?;
         database.identity = identity(&database.path);
         Ok(database)
@@ -102,6 +116,24 @@ impl Database {
     /// Takes the right to write among punctual processes, until the guard is dropped.
     pub(crate) fn lock(&self) -> Result<Guard<'_>> {
         self.lock.as_ref().ok_or_else(|| self.only_looked_at())?.take()
+    }
+
+    /// Opens a second way to write, for a second thread: a connection, and a lock of its own. A lock belongs to an open
+    /// file, so two threads with one would not exclude each other. The connection keeps few pages.
+    pub(crate) fn second_writer(&self) -> Result<(Connection, Lock)> {
+        let lock = Lock::open(with_suffix(&self.path, "-lock"))?;
+        let conn = self.connect("open")?;
+        self.set_up_writer(&conn, Durability::Fast)?;
+        conn.pragma_update(None, "cache_size", -SECOND_CACHE_KIB).map_err(|e| self.error("open", e))?;
+        Ok((conn, lock))
+    }
+
+    /// Returns the write-ahead log, for syncs.
+    pub(crate) fn log(&self) -> Log {
+        let log = Log::new(self.log.clone());
+        #[cfg(test)]
+        let log = log.on(std::sync::Arc::clone(&self.disk));
+        log
     }
 
     /// Opens a connection that only reads.
@@ -198,6 +230,9 @@ pub(crate) const CHECKED_BYTES_MAX: u64 = 256 << 20;
 /// The size to which the log is cut when it restarts.
 pub(crate) const WAL_KEPT_BYTES: i64 = 64 << 20;
 
+/// The page cache of the second writer's connection, in KiB: the pages of some leases.
+const SECOND_CACHE_KIB: i64 = 1_024;
+
 /// FULL syncs the log at each commit, NORMAL only at checkpoints.
 pub(crate) fn set_synchronous(conn: &Connection, durability: Durability) -> rusqlite::Result<()> {
     let level = if durability == Durability::Full { "FULL" } else { "NORMAL" };
@@ -273,15 +308,21 @@ pub(crate) fn share_as(_database: &Path, _path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Returns which file is at a path.
+pub(crate) fn identity(path: &Path) -> Option<Identity> {
+    fs::metadata(path).ok().as_ref().and_then(identity_of)
+}
+
 #[cfg(unix)]
-fn identity(path: &Path) -> Option<Identity> {
+#[expect(clippy::unnecessary_wraps, reason = "on other systems there is none")]
+fn identity_of(found: &fs::Metadata) -> Option<Identity> {
     use std::os::unix::fs::MetadataExt;
-    fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+    Some((found.dev(), found.ino()))
 }
 
 /// On other systems an open file cannot be removed.
 #[cfg(not(unix))]
-const fn identity(_path: &Path) -> Option<Identity> {
+const fn identity_of(_found: &fs::Metadata) -> Option<Identity> {
     None
 }
 

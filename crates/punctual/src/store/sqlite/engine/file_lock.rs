@@ -1,5 +1,6 @@
-//! The right to write among the punctual processes of a file: a lock on a sidecar, `<database>-lock`. It is fair and
-//! waits without polling. SQLite's own busy handler is not fair and polls.
+//! The right to write among the punctual processes of a file: a lock on a sidecar, `<database>-lock`. It waits without
+//! polling, which SQLite's own busy handler does not. A process that takes it again at once can overtake one that waits.
+//! So it is held for a transaction and never while the disk syncs.
 //!
 //! A free lock costs one system call in the caller's thread. The system cannot wait for a held lock with a timeout,
 //! and a process that was stopped holds it as long as it is stopped. So a thread waits in the caller's place, and can

@@ -1,10 +1,14 @@
-//! The one writer of this process: a thread that runs queued operations in transactions.
+//! A writer: a thread that runs queued operations in transactions.
 //!
 //! ```text
-//!  verbs ──► bounded queue ──► group ──► sidecar lock, BEGIN IMMEDIATE ──► each operation ──► COMMIT ──► notify, answer
+//!  verbs ──► bounded queue ──► group ──► sidecar lock, BEGIN IMMEDIATE ──► each operation ──► COMMIT, unlock
+//!            ──► answer what needs no sync ──► sync the log ──► notify, answer the rest
 //! ```
 //!
-//! Group commit happens by itself: while one commit syncs, the next operations queue up. No operation waits to fill a
+//! The disk is waited for after the lock was released: a slow one holds up no other process. Heartbeats have a writer of
+//! their own, so they wait neither for the disk nor for other operations of this process.
+//!
+//! Group commit happens by itself: while one group is synced, the next operations queue up. No operation waits to fill a
 //! group. Operations decide before they write, so a refusal leaves nothing behind. If SQLite fails, the whole group
 //! is rolled back. Each operation then runs again in a transaction of its own, so one failure does not affect the
 //! others.
@@ -32,6 +36,8 @@ use crate::{
             engine::{
                 fault::{Step, Stop, leaves_outcome_unknown},
                 file::{BUSY_TIMEOUT, Database, set_synchronous},
+                file_lock::Lock,
+                log::Log,
                 thread::Thread,
                 tx::{Notifications, Tx},
             },
@@ -117,12 +123,53 @@ impl Writer {
         notifier: Arc<Notifier>,
         operations: Arc<AtomicU64>,
     ) -> Result<Self> {
+        // Commits do not wait for the disk; answers do.
+        set_synchronous(&conn, Durability::Fast).map_err(|e| database.error("open", e))?;
+        let way = Way { conn, lock: None };
+        Self::start_thread(
+            "punctual-sqlite-writer",
+            Some(way),
+            database,
+            durability,
+            clock,
+            notifier,
+            operations,
+        )
+    }
+
+    /// Starts a writer for heartbeats alone. Its connection is opened for the first one.
+    pub(crate) fn for_heartbeats(
+        database: Arc<Database>,
+        clock: Clock,
+        notifier: Arc<Notifier>,
+        operations: Arc<AtomicU64>,
+    ) -> Result<Self> {
+        let durability = Durability::Fast;
+        Self::start_thread("punctual-sqlite-beat", None, database, durability, clock, notifier, operations)
+    }
+
+    fn start_thread(
+        name: &str,
+        way: Option<Way>,
+        database: Arc<Database>,
+        durability: Durability,
+        clock: Clock,
+        notifier: Arc<Notifier>,
+        operations: Arc<AtomicU64>,
+    ) -> Result<Self> {
         let (queue, waiting) = mpsc::channel(QUEUE_MAX);
-        let synced = durability == Durability::Full;
-        let checkpoint_at = CHECKPOINT_PAGES;
-        let mut work =
-            Work { conn, database, durability, clock, notifier, operations, synced, checkpoint_at };
-        let thread = Thread::start("punctual-sqlite-writer", move || work.run(waiting))?;
+        let log = database.log();
+        let mut work = Work {
+            way,
+            database,
+            durability,
+            clock,
+            notifier,
+            operations,
+            log,
+            checkpoint_at: CHECKPOINT_PAGES,
+        };
+        let thread = Thread::start(name, move || work.run(waiting))?;
         Ok(Self { queue: Some(queue), thread })
     }
 
@@ -152,16 +199,23 @@ fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the store was closed")
 }
 
-/// The state of the writer thread.
-struct Work {
+/// How a thread writes.
+struct Way {
     conn: Connection,
+    /// `None` if it uses the lock of the database.
+    lock: Option<Lock>,
+}
+
+/// The state of a writer thread.
+struct Work {
+    /// `None` before the first operation of a writer for heartbeats.
+    way: Option<Way>,
     database: Arc<Database>,
     durability: Durability,
     clock: Clock,
     notifier: Arc<Notifier>,
     operations: Arc<AtomicU64>,
-    /// Whether commits are synced at the moment.
-    synced: bool,
+    log: Log,
     /// The pages of the log at which it is copied next.
     checkpoint_at: i64,
 }
@@ -182,7 +236,7 @@ impl Work {
     /// Runs a group in one transaction; if that fails, each operation in its own.
     fn commit(&mut self, mut group: Vec<BoxOp>) {
         match self.transaction(&mut group) {
-            Ok(()) => group.into_iter().for_each(|op| op.answer(Ok(()))),
+            Ok(notifications) => self.committed(group, &notifications),
             Err(Undone::Failed(_)) if 1 < group.len() => {
                 for op in group {
                     self.commit(vec![op]);
@@ -200,70 +254,101 @@ impl Work {
         }
     }
 
-    fn transaction(&mut self, group: &mut [BoxOp]) -> std::result::Result<(), Undone> {
-        self.operations.fetch_add(1, Ordering::Relaxed);
-        let database = Arc::clone(&self.database);
-        let guard = database.lock().map_err(Undone::NotBegun)?;
-        database.check_in_place().map_err(Undone::NotBegun)?;
-        let synced = self.durability == Durability::Full && group.iter().any(|op| op.cost().synced);
-        let notifications = self.attempt(group, synced);
-        drop(guard);
-        let notifications = notifications?;
-        self.notifier.notify(&notifications);
-        Ok(())
+    /// Answers a committed group. Answers that must survive a power cut wait until the log is on the disk, also those of
+    /// operations that wrote nothing: what they found may be another process's, and not on the disk yet.
+    fn committed(&mut self, group: Vec<BoxOp>, notifications: &Notifications) {
+        let is_full = self.durability == Durability::Full;
+        let (synced, others): (Vec<_>, Vec<_>) =
+            group.into_iter().partition(|op| is_full && op.cost().synced);
+        let answer = |others: Vec<BoxOp>| others.into_iter().for_each(|op| op.answer(Ok(())));
+        if synced.is_empty() {
+            self.notifier.notify(notifications);
+            return answer(others);
+        }
+        answer(others);
+        let on_disk = self.log.sync();
+        self.notifier.notify(notifications);
+        let failed = on_disk.err().map(|e| {
+            Error::new(
+                ErrorKind::UnknownOutcome,
+                format!("could not sync {} to the disk", self.database.path.display()),
+            )
+            .with_hint("look at the disk; the same call may be repeated")
+            .with_source(e)
+        });
+        for op in synced {
+            op.answer(failed.as_ref().map_or(Ok(()), |error| Err(same(error))));
+        }
     }
 
-    fn attempt(&mut self, group: &mut [BoxOp], synced: bool) -> std::result::Result<Notifications, Undone> {
-        let database = &self.database;
-        let not_begun = |e| Undone::NotBegun(database.error("write to", e));
-        let failed = |e| Undone::Failed(database.error("write to", e));
-        if synced != self.synced {
-            let level = if synced { Durability::Full } else { Durability::Fast };
-            set_synchronous(&self.conn, level).map_err(not_begun)?;
-            self.synced = synced;
-        }
-        let inner =
-            rusqlite::Transaction::new_unchecked(&self.conn, rusqlite::TransactionBehavior::Immediate)
-                .map_err(not_begun)?;
-        let mut tx = Tx::begin(&self.conn, &self.clock)
-            .map_err(|stop| Undone::NotBegun(stop.into_error("write to", &database.path)))?;
-        for op in group {
-            op.run(&mut tx).map_err(failed)?;
-        }
-        let notifications =
-            tx.finish().map_err(|stop| Undone::Failed(stop.into_error("write to", &database.path)))?;
-        inner.commit().map_err(|e| {
-            let unknown = leaves_outcome_unknown(&e);
-            let error = database.error("write to", e);
-            Undone::Failed(if unknown {
-                Error::new(ErrorKind::UnknownOutcome, error.to_string()).with_source(error)
-            } else {
-                error
-            })
-        })?;
-        Ok(notifications)
+    fn transaction(&mut self, group: &mut [BoxOp]) -> std::result::Result<Notifications, Undone> {
+        self.operations.fetch_add(1, Ordering::Relaxed);
+        let way = match &mut self.way {
+            Some(way) => way,
+            none => {
+                let (conn, lock) = self.database.second_writer().map_err(Undone::NotBegun)?;
+                none.insert(Way { conn, lock: Some(lock) })
+            }
+        };
+        let database = &*self.database;
+        let _guard =
+            way.lock.as_ref().map_or_else(|| database.lock(), Lock::take).map_err(Undone::NotBegun)?;
+        database.check_in_place().map_err(Undone::NotBegun)?;
+        attempt(&way.conn, database, &self.clock, group)
     }
 
     /// Copies the log into the database when it has grown. Callers already have their answers.
     fn checkpoint(&mut self) -> rusqlite::Result<()> {
+        // That of heartbeats never waits for the disk.
+        let Some(Way { conn, lock: None }) = &self.way else { return Ok(()) };
         let pages: i64 =
-            self.conn.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?.query_row([], |row| row.get(1))?;
+            conn.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?.query_row([], |row| row.get(1))?;
         if pages < self.checkpoint_at {
             return Ok(());
         }
         let all_copied = |row: &rusqlite::Row<'_>| Ok(row.get::<_, i64>(1)? == row.get::<_, i64>(2)?);
         let done = if pages < RESTART_PAGES {
-            self.conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], all_copied)?
+            conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], all_copied)?
         } else {
-            self.conn.busy_timeout(RESTART_WAIT)?;
-            let done = self.conn.query_row("PRAGMA wal_checkpoint(RESTART)", [], all_copied);
-            self.conn.busy_timeout(BUSY_TIMEOUT)?;
+            conn.busy_timeout(RESTART_WAIT)?;
+            let done = conn.query_row("PRAGMA wal_checkpoint(RESTART)", [], all_copied);
+            conn.busy_timeout(BUSY_TIMEOUT)?;
             done?
         };
         // A reader of an old snapshot stopped it; try again after as many pages.
         self.checkpoint_at = if done { CHECKPOINT_PAGES } else { pages + CHECKPOINT_PAGES };
         Ok(())
     }
+}
+
+/// Runs a group in a transaction.
+fn attempt(
+    conn: &Connection,
+    database: &Database,
+    clock: &Clock,
+    group: &mut [BoxOp],
+) -> std::result::Result<Notifications, Undone> {
+    let not_begun = |e| Undone::NotBegun(database.error("write to", e));
+    let failed = |e| Undone::Failed(database.error("write to", e));
+    let inner = rusqlite::Transaction::new_unchecked(conn, rusqlite::TransactionBehavior::Immediate)
+        .map_err(not_begun)?;
+    let mut tx = Tx::begin(conn, clock)
+        .map_err(|stop| Undone::NotBegun(stop.into_error("write to", &database.path)))?;
+    for op in group {
+        op.run(&mut tx).map_err(failed)?;
+    }
+    let notifications =
+        tx.finish().map_err(|stop| Undone::Failed(stop.into_error("write to", &database.path)))?;
+    inner.commit().map_err(|e| {
+        let unknown = leaves_outcome_unknown(&e);
+        let error = database.error("write to", e);
+        Undone::Failed(if unknown {
+            Error::new(ErrorKind::UnknownOutcome, error.to_string()).with_source(error)
+        } else {
+            error
+        })
+    })?;
+    Ok(notifications)
 }
 
 /// Why a group was not committed.
