@@ -150,9 +150,9 @@ impl SqliteStore {
     /// Creates it if needed, readable only by this user.
     ///
     /// # Errors
-    /// `Unavailable` if the file or its folder cannot be written, or if the file does not exist and is not to be
-    /// created. `Corrupt` if it is no SQLite database. `Outdated` if a newer punctual wrote it. `Unsupported` for SQLite before
-    /// 3.51.3, and for a durability other than full and fast.
+    /// `Unavailable` if the file or its folder cannot be written, if the file has several names (hard links), or if it
+    /// does not exist and is not to be created. `Corrupt` if it is no SQLite database. `Outdated` if a newer punctual wrote it. `Unsupported` for SQLite before
+    /// 3.51.3, for a file that is mounted alone, and for a durability other than full and fast.
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self> {
         let path = path.as_ref();
         if !matches!(options.durability, Durability::Full | Durability::Fast) {

@@ -7,6 +7,8 @@ mod compact;
 mod damage;
 mod group;
 mod pages;
+#[cfg(unix)]
+mod paths;
 mod plans;
 #[cfg(unix)]
 mod processes;

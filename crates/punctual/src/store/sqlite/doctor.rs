@@ -9,6 +9,7 @@ use crate::{
         sqlite::engine::{
             fault::Step,
             file::{CHECKED_BYTES_MAX, WAL_KEPT_BYTES},
+            place,
         },
     },
 };
@@ -51,6 +52,9 @@ pub(super) async fn examine(store: &SqliteStore) -> Result<Vec<Check>> {
 /// Checks where the file is, how large it is, and how much of it is free.
 async fn file(store: &SqliteStore) -> Result<Check> {
     let Space { file_bytes, free_bytes, .. } = store.space().await?;
+    if let Err(error) = place::check(&store.database.path) {
+        return Ok(check(CheckLevel::Fail, "file", error.to_string(), error.hint()));
+    }
     let text = format!("{}, {} KiB", store.database.path.display(), file_bytes / 1_024);
     if free_bytes < FREE_BYTES_MIN || free_bytes < file_bytes / 4 {
         return Ok(ok("file", text));

@@ -4,6 +4,7 @@ pub(crate) mod fault;
 pub(crate) mod file;
 pub(crate) mod file_lock;
 pub(crate) mod log;
+pub(crate) mod place;
 pub(crate) mod reader;
 pub(crate) mod row_number;
 pub(crate) mod schema;

@@ -23,7 +23,7 @@ use crate::{
                 fault,
                 file_lock::{Guard, Lock},
                 log::Log,
-                schema,
+                place, schema,
             },
         },
     },
@@ -64,6 +64,7 @@ impl Database {
             return Self::look(path, options).map(|database| (database, None));
         }
         // Before the sidecar, so that nothing is left behind where there is no store and none can be created.
+        place::check(path)?;
         probe(path, create)?;
         let path = real_path(path)?;
         let lock = Lock::open(with_suffix(&path, "-lock"))?;
@@ -156,10 +157,15 @@ impl Database {
         (size(&self.path), size(&self.log))
     }
 
-    /// Refuses to use a file that is not at its path any more: its jobs would never be found.
+    /// Refuses to use a file that is not at its path any more, because its jobs would never be found, and to write to one
+    /// that has another name.
     pub(crate) fn check_in_place(&self) -> Result<()> {
-        if identity(&self.path) == self.identity {
-            return Ok(());
+        let found = fs::metadata(&self.path).ok();
+        if found.as_ref().and_then(identity_of) == self.identity {
+            return match found {
+                Some(found) if self.lock.is_some() => place::check_names(&self.path, &found),
+                _ => Ok(()),
+            };
         }
         Err(Error::new(
             ErrorKind::Closed,
