@@ -100,7 +100,7 @@ async fn is_empty(store: &dyn Store) -> Result<bool> {
     Ok(!has_docs && store.queues(None).await?.is_empty() && store.count(None).await?.total() == 0)
 }
 
-/// Removes the database, the files that SQLite keeps beside it, and the folder for notifications between processes.
+/// Removes the database, all files beside it, and the folder for notifications between processes.
 #[cfg(feature = "sqlite")]
 fn remove_file_of(path: &Path) -> std::io::Result<()> {
     use super::sqlite::beside;
@@ -110,7 +110,7 @@ fn remove_file_of(path: &Path) -> std::io::Result<()> {
     };
     // The database is last, because it has the mark.
     gone(std::fs::remove_dir_all(beside(path, "-bell")))?;
-    for suffix in ["-lock", "-shm", "-wal"] {
+    for suffix in ["-ballast", "-lock", "-shm", "-wal"] {
         gone(std::fs::remove_file(beside(path, suffix)))?;
     }
     gone(std::fs::remove_file(path))

@@ -252,7 +252,7 @@ impl SqliteStore {
         work: impl FnMut(&mut Tx<'_>) -> Step<T> + Send + 'static,
     ) -> Result<T> {
         let Some(writer) = &self.writer else { return Err(self.database.only_looked_at()) };
-        writer.write(Cost { items, bytes, synced }, work).await
+        writer.write(Cost { items, bytes, synced, grows: false }, work).await
     }
 }
 
@@ -312,7 +312,9 @@ impl Store for SqliteStore {
             check_batch("jobs", jobs.len())?;
             let bytes = jobs.iter().map(|job| job.payload.bytes.len()).sum();
             let (jobs, max) = (jobs.to_vec(), self.options.payload_bytes_max);
-            self.write(jobs.len(), bytes, true, move |tx| enqueue::enqueue(tx, call, &jobs, max)).await
+            let Some(writer) = &self.writer else { return Err(self.database.only_looked_at()) };
+            let cost = Cost { items: jobs.len(), bytes, synced: true, grows: true };
+            writer.write(cost, move |tx| enqueue::enqueue(tx, call, &jobs, max)).await
         })
     }
 
@@ -332,7 +334,7 @@ impl Store for SqliteStore {
             check_extend(beats)?;
             let beats = beats.to_vec();
             let bytes = beats.iter().filter_map(|beat| beat.notes.as_ref()).map(Notes::bytes).sum();
-            let cost = Cost { items: beats.len(), bytes, synced: false };
+            let cost = Cost { items: beats.len(), bytes, synced: false, grows: false };
             let Some(writer) = &self.heartbeats else { return Err(self.database.only_looked_at()) };
             writer.write(cost, move |tx| extend::extend(tx, &beats)).await
         })

@@ -5,6 +5,8 @@
 mod audit;
 mod compact;
 mod damage;
+#[cfg(target_os = "linux")]
+mod full;
 mod group;
 mod pages;
 #[cfg(unix)]

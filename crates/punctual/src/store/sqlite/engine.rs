@@ -1,5 +1,6 @@
 //! Everything that uses the driver: the file and its lock, connections, transactions and the schema.
 
+pub(crate) mod ballast;
 pub(crate) mod fault;
 pub(crate) mod file;
 pub(crate) mod file_lock;

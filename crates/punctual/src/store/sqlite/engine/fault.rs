@@ -43,7 +43,11 @@ impl Stop {
 /// Makes the error `could not <what> <path>`, with the kind, hint and cause of SQLite's error.
 pub(crate) fn error(what: &str, path: &Path, e: rusqlite::Error) -> Error {
     let message = format!("could not {what} {}", path.display());
+    // The index of the log could not grow.
+    let has_no_room =
+        e.sqlite_error().is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE);
     let (kind, hint) = match e.sqlite_error_code() {
+        Some(_) if has_no_room => (ErrorKind::StoreFull, "free some space on its disk; nothing was written"),
         Some(ErrorCode::DiskFull) => {
             (ErrorKind::StoreFull, "free some space on its disk; nothing was written")
         }

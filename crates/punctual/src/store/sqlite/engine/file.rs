@@ -20,6 +20,7 @@ use crate::{
         sqlite::{
             SqliteOptions,
             engine::{
+                ballast::Ballast,
                 fault,
                 file_lock::{Guard, Lock},
                 log::Log,
@@ -58,6 +59,18 @@ impl Database {
     /// Opens the file, creates it if requested, migrates it, and returns the connection that did so. In read-only
     /// mode it does none of this and returns no connection.
     pub(crate) fn open(path: &Path, options: &SqliteOptions) -> Result<(Self, Option<Connection>)> {
+        match Self::try_open(path, options) {
+            // A process that comes to a full disk needs some space for the index of the log.
+            Err(error)
+                if error.kind() == ErrorKind::StoreFull && Ballast::of(&real_path(path)?).give_up() =>
+            {
+                Self::try_open(path, options)
+            }
+            opened => opened,
+        }
+    }
+
+    fn try_open(path: &Path, options: &SqliteOptions) -> Result<(Self, Option<Connection>)> {
         let (durability, create) = (options.durability, options.create);
         check_version(rusqlite::version_number())?;
         if options.read_only {
@@ -175,6 +188,11 @@ impl Database {
             ),
         )
         .with_hint("start this program again, or put the file back where it was"))
+    }
+
+    /// Returns the space that is given up when the disk is full.
+    pub(crate) fn ballast(&self) -> Ballast {
+        Ballast::of(&self.path)
     }
 
     /// Returns when the log was last written.

@@ -34,6 +34,7 @@ use crate::{
         clock::Clock,
         sqlite::{
             engine::{
+                ballast::{Ballast, is_full},
                 fault::{Step, Stop, leaves_outcome_unknown},
                 file::{BUSY_TIMEOUT, Database, set_synchronous},
                 file_lock::Lock,
@@ -64,6 +65,8 @@ pub(crate) struct Cost {
     pub(crate) bytes: usize,
     /// Whether its answer must survive a power cut. A lost reserve or extend only makes a job run again.
     pub(crate) synced: bool,
+    /// Whether it adds jobs. On a full disk these are refused, so that others can end.
+    pub(crate) grows: bool,
 }
 
 /// An operation in progress.
@@ -158,7 +161,7 @@ impl Writer {
         operations: Arc<AtomicU64>,
     ) -> Result<Self> {
         let (queue, waiting) = mpsc::channel(QUEUE_MAX);
-        let log = database.log();
+        let (log, ballast) = (database.log(), database.ballast());
         let mut work = Work {
             way,
             database,
@@ -167,6 +170,7 @@ impl Writer {
             notifier,
             operations,
             log,
+            ballast,
             checkpoint_at: CHECKPOINT_PAGES,
         };
         let thread = Thread::start(name, move || work.run(waiting))?;
@@ -206,6 +210,33 @@ struct Way {
     lock: Option<Lock>,
 }
 
+impl Way {
+    /// Refuses new jobs while the ballast is not whole, unless the file has as much free space inside.
+    fn check_room(&self, database: &Database, ballast: &Ballast) -> Result<()> {
+        let (_, log_bytes) = database.sizes();
+        let Some(e) = ballast.keep(log_bytes).err().filter(is_full) else { return Ok(()) };
+        let number = |pragma: &str| self.conn.query_row(pragma, [], |row| row.get::<_, i64>(0));
+        let free = || Ok(number("PRAGMA freelist_count")? * number("PRAGMA page_size")?);
+        let free = free().map_err(|e| database.error("write to", e))?;
+        if Ballast::wanted(log_bytes) <= free.unsigned_abs() {
+            return Ok(());
+        }
+        let path = database.path.display();
+        Err(Error::new(ErrorKind::StoreFull, format!("could not write to {path}: its disk is full"))
+            .with_hint("free some space on its disk, or let jobs end: those that are stored still run; nothing was written")
+            .with_source(e))
+    }
+
+    /// Copies the log into the database, so that it is written again from its beginning and needs no more space.
+    fn restart_log(&self) -> rusqlite::Result<bool> {
+        let all_copied = |row: &rusqlite::Row<'_>| Ok(row.get::<_, i64>(1)? == row.get::<_, i64>(2)?);
+        self.conn.busy_timeout(RESTART_WAIT)?;
+        let done = self.conn.query_row("PRAGMA wal_checkpoint(RESTART)", [], all_copied);
+        self.conn.busy_timeout(BUSY_TIMEOUT)?;
+        done
+    }
+}
+
 /// The state of a writer thread.
 struct Work {
     /// `None` before the first operation of a writer for heartbeats.
@@ -216,6 +247,7 @@ struct Work {
     notifier: Arc<Notifier>,
     operations: Arc<AtomicU64>,
     log: Log,
+    ballast: Ballast,
     /// The pages of the log at which it is copied next.
     checkpoint_at: i64,
 }
@@ -237,6 +269,9 @@ impl Work {
     fn commit(&mut self, mut group: Vec<BoxOp>) {
         match self.transaction(&mut group) {
             Ok(notifications) => self.committed(group, &notifications),
+            Err(undone) if undone.is_full() && group.iter().any(|op| !op.cost().grows) => {
+                self.make_way(group);
+            }
             Err(Undone::Failed(_)) if 1 < group.len() => {
                 for op in group {
                     self.commit(vec![op]);
@@ -251,6 +286,43 @@ impl Work {
                     first.answer(Err(error));
                 }
             }
+        }
+    }
+
+    /// Runs a group for which the disk had no room. For operations that add no jobs, the ballast is given up, and the log is
+    /// written again from its beginning. Those that add jobs come last, and are refused.
+    fn make_way(&mut self, group: Vec<BoxOp>) {
+        let (growing, others): (Vec<_>, Vec<_>) = group.into_iter().partition(|op| op.cost().grows);
+        for op in others {
+            let mut alone = vec![op];
+            let mut done = self.transaction(&mut alone);
+            if done.as_ref().is_err_and(Undone::is_full) {
+                self.make_room();
+                done = self.transaction(&mut alone);
+            }
+            match done {
+                Ok(notifications) => self.committed(alone, &notifications),
+                Err(Undone::NotBegun(error) | Undone::Failed(error)) => {
+                    for op in alone {
+                        op.answer(Err(same(&error)));
+                    }
+                }
+            }
+        }
+        for op in growing {
+            self.commit(vec![op]);
+        }
+    }
+
+    /// Makes room on a full disk.
+    fn make_room(&self) {
+        if self.ballast.give_up() {
+            tracing::warn!(target: "punctual", path = %self.database.path.display(),
+                "the disk is full: no jobs are enqueued, and the space kept for this lets others end");
+        }
+        let restarted = self.way.as_ref().map(Way::restart_log);
+        if let Some(Err(error)) = restarted {
+            tracing::debug!(target: "punctual", %error, "could not restart the write-ahead log on a full disk");
         }
     }
 
@@ -294,13 +366,16 @@ impl Work {
         let _guard =
             way.lock.as_ref().map_or_else(|| database.lock(), Lock::take).map_err(Undone::NotBegun)?;
         database.check_in_place().map_err(Undone::NotBegun)?;
+        if group.iter().any(|op| op.cost().grows) {
+            way.check_room(database, &self.ballast).map_err(Undone::NotBegun)?;
+        }
         attempt(&way.conn, database, &self.clock, group)
     }
 
     /// Copies the log into the database when it has grown. Callers already have their answers.
     fn checkpoint(&mut self) -> rusqlite::Result<()> {
         // That of heartbeats never waits for the disk.
-        let Some(Way { conn, lock: None }) = &self.way else { return Ok(()) };
+        let Some(way @ Way { conn, lock: None }) = &self.way else { return Ok(()) };
         let pages: i64 =
             conn.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?.query_row([], |row| row.get(1))?;
         if pages < self.checkpoint_at {
@@ -310,10 +385,7 @@ impl Work {
         let done = if pages < RESTART_PAGES {
             conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], all_copied)?
         } else {
-            conn.busy_timeout(RESTART_WAIT)?;
-            let done = conn.query_row("PRAGMA wal_checkpoint(RESTART)", [], all_copied);
-            conn.busy_timeout(BUSY_TIMEOUT)?;
-            done?
+            way.restart_log()?
         };
         // A reader of an old snapshot stopped it; try again after as many pages.
         self.checkpoint_at = if done { CHECKPOINT_PAGES } else { pages + CHECKPOINT_PAGES };
@@ -357,6 +429,14 @@ enum Undone {
     NotBegun(Error),
     /// It was rolled back, or its commit failed.
     Failed(Error),
+}
+
+impl Undone {
+    /// Returns whether the disk had no room for it.
+    fn is_full(&self) -> bool {
+        let (Self::NotBegun(error) | Self::Failed(error)) = self;
+        error.kind() == ErrorKind::StoreFull
+    }
 }
 
 /// Copies the error for another operation. The cause stays with the first.
@@ -406,7 +486,7 @@ mod tests {
         let writer =
             Writer::start(conn.unwrap(), database, Durability::Fast, clock, notifier, counted).unwrap();
         let make = |name: &'static str| {
-            let cost = Cost { items: 1, bytes: 0, synced: false };
+            let cost = Cost { items: 1, bytes: 0, synced: false, grows: false };
             writer.write(cost, move |tx| tx.queue_or_new(name).map(|q| tx.at(q).qid))
         };
 
