@@ -29,7 +29,12 @@ use punctual::Client;
 pub(crate) use self::rights::asked_as;
 #[cfg(feature = "sqs")]
 pub(crate) use self::signed::{Unsigned, region};
-use self::{guesses::Guesser, request::Site, rights::Need, tokens::Tokens};
+use self::{
+    guesses::Guesser,
+    request::Site,
+    rights::Need,
+    tokens::{Shown, Tokens},
+};
 pub use self::{
     layer::{GateLayer, Gated},
     proxy::Proxy,
@@ -38,7 +43,8 @@ pub use self::{
 };
 use crate::token::Role;
 
-/// The cookie that holds the token of a browser.
+/// The cookie that holds the session of a browser. Over TLS its name begins with `__Host-`, so that no other host and no request without TLS
+/// can set it.
 pub const SESSION_COOKIE: &str = "punctual_session";
 /// How long a token is believed without a look at the store: a revoked one is refused within this time.
 pub const BELIEVED_FOR: Duration = Duration::from_secs(1);
@@ -74,6 +80,8 @@ pub struct Gate {
 #[derive(Clone, Debug, Default)]
 struct Config {
     hosts: Vec<String>,
+    /// The path under which browsers reach the router, without slashes at its ends.
+    base: String,
     proxy: Option<Proxy>,
 }
 
@@ -99,6 +107,13 @@ impl Gate {
     #[must_use]
     pub fn host(mut self, name: impl Into<String>) -> Self {
         Arc::make_mut(&mut self.config).hosts.push(name.into());
+        self
+    }
+
+    /// Says under which path browsers reach the router (default: `/`). Servers under several paths of one host have cookies of their own.
+    #[must_use]
+    pub fn base_path(mut self, path: &str) -> Self {
+        path.trim_matches('/').clone_into(&mut Arc::make_mut(&mut self.config).base);
         self
     }
 
@@ -143,14 +158,14 @@ impl Gate {
     /// Finds the caller of a request.
     ///
     /// Looks for a token in `Authorization: Bearer`, then for the user that a trusted proxy names, then for the session
-    /// cookie. A request that changes something must not come from a page of another site, unless it has a token in its
-    /// header: browsers add cookies by themselves.
+    /// cookie. Without a token in its header, a request must not come from a page of another site, unless a person follows a link there:
+    /// browsers add cookies by themselves.
     ///
     /// Dropping the future changes nothing.
     ///
     /// # Errors
-    /// A refusal: 401 without a valid token, 403 for a page of another site, 421 for a foreign `Host`, 429 after 10
-    /// wrong tokens in a minute from one address, 503 if the store does not answer.
+    /// A refusal: 401 without a valid token, 403 for a page of another site, 421 for a foreign `Host`, 503 if the
+    /// store does not answer.
     pub async fn authenticate(&self, parts: &Parts) -> Result<Caller, Refusal> {
         let peer = request::peer(parts);
         let proxy = self.config.proxy.as_ref().filter(|proxy| proxy.is_at(peer));
@@ -160,7 +175,7 @@ impl Gate {
             && let Some(token) = request::bearer(&parts.headers)?
         {
             return match &self.tokens {
-                Some(tokens) => tokens.look_up(token, self.guesser(parts)).await,
+                Some(tokens) => tokens.look_up(Shown::Token(token), self.guesser(parts)).await,
                 None => self.local(parts, peer),
             };
         }
@@ -175,8 +190,8 @@ impl Gate {
             return Ok(caller);
         }
         let Some(tokens) = &self.tokens else { return self.local(parts, peer) };
-        let refusal = match request::session(&parts.headers) {
-            Some(token) => match tokens.look_up(token, self.guesser(parts)).await {
+        let refusal = match self.session(parts) {
+            Some(session) => match tokens.look_up(Shown::Session(session), self.guesser(parts)).await {
                 Ok(caller) => {
                     self.same_site(parts, false)?;
                     return Ok(caller);
@@ -195,14 +210,16 @@ impl Gate {
         Err(refusal)
     }
 
-    /// Finds the caller that a token belongs to, for a form in which a person logs in.
+    /// Begins a session of the caller that a token belongs to, for a form in which a person logs in. Returns the value of `Set-Cookie` for the answer.
     ///
-    /// The answer to the browser then needs [`session_cookie`]. Wrong tokens count as in
-    /// [`authenticate`](Self::authenticate).
+    /// A session lasts for 7 days, or until [`log_out`](Self::log_out) or the end of its token. The browser forgets it when it ends. Wrong tokens
+    /// count as in [`authenticate`](Self::authenticate).
+    ///
+    /// If the future is dropped, a session that nobody knows may have begun.
     ///
     /// # Errors
     /// As [`authenticate`](Self::authenticate).
-    pub async fn log_in(&self, parts: &Parts, token: &str) -> Result<Caller, Refusal> {
+    pub async fn log_in(&self, parts: &Parts, token: &str) -> Result<String, Refusal> {
         if request::site(parts, &self.config.hosts) == Site::Other {
             return Err(Refusal::cross_site());
         }
@@ -212,16 +229,56 @@ impl Gate {
                 "use it on its own machine, without a token",
             ));
         };
-        tokens.look_up(token.trim(), self.guesser(parts)).await
+        let session = tokens.log_in(token.trim(), self.guesser(parts)).await?;
+        Ok(self.cookie(&session, request::is_secure(parts)))
     }
 
-    /// Refuses a change by a page of another site. A request that does not say where it comes from is no browser's,
-    /// except one with a cookie.
+    /// Ends the session of a browser. Returns the value of `Set-Cookie` for the answer. Servers refuse the session within 1 s.
+    ///
+    /// If the future is dropped, the session may have ended. It is safe to repeat the call.
+    ///
+    /// # Errors
+    /// 503 if the store does not answer: the session goes on.
+    pub async fn log_out(&self, parts: &Parts) -> Result<String, Refusal> {
+        if let (Some(tokens), Some(session)) = (&self.tokens, self.session(parts)) {
+            tokens.log_out(session).await?;
+        }
+        Ok(self.cookie("", request::is_secure(parts)) + "; Max-Age=0")
+    }
+
+    /// The session that a browser shows. One that was given over TLS is shown over TLS.
+    fn session<'a>(&self, parts: &'a Parts) -> Option<&'a str> {
+        request::session(&parts.headers, &self.cookie_name(request::is_secure(parts)))
+    }
+
+    /// The name of the cookie. Over TLS its path is that of the whole host, so the name has the base path.
+    fn cookie_name(&self, is_secure: bool) -> String {
+        if !is_secure {
+            return SESSION_COOKIE.to_owned();
+        }
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        let base = &self.config.base;
+        let of_base: String = base.chars().take(1).map(|_| '-').chain(base.chars().map(plain)).collect();
+        format!("__Host-{SESSION_COOKIE}{of_base}")
+    }
+
+    /// The value of `Set-Cookie`. The cookie lasts until the browser ends.
+    fn cookie(&self, session: &str, is_secure: bool) -> String {
+        let name = self.cookie_name(is_secure);
+        if is_secure {
+            return format!("{name}={session}; HttpOnly; SameSite=Strict; Path=/; Secure");
+        }
+        format!("{name}={session}; HttpOnly; SameSite=Strict; Path=/{}", self.config.base)
+    }
+
+    /// Refuses a request of a page of another site, unless a person follows a link there. Each other one is work that the visitor did not ask for. A
+    /// request that does not say where it comes from is no browser's, except one with a cookie.
     fn same_site(&self, parts: &Parts, unsaid_is_fine: bool) -> Result<(), Refusal> {
+        let changes = request::changes(&parts.method);
         match request::site(parts, &self.config.hosts) {
-            _ if !request::changes(&parts.method) => Ok(()),
             Site::Same => Ok(()),
-            Site::Unsaid if unsaid_is_fine => Ok(()),
+            Site::Unsaid if unsaid_is_fine || !changes => Ok(()),
+            Site::Other if !changes && request::is_navigation(parts) => Ok(()),
             Site::Unsaid | Site::Other => Err(Refusal::cross_site()),
         }
     }
@@ -257,29 +314,4 @@ impl Gate {
         let client = || request::client_of_proxy(&parts.headers);
         Guesser::from(if is_proxy { client().or(peer) } else { peer })
     }
-}
-
-/// Returns the value of `Set-Cookie` that logs a browser in. It lasts until the browser ends.
-///
-/// `base` is the path under which the server is reached, such as `/`. `is_secure` says whether browsers reach it over
-/// TLS.
-///
-/// ```
-/// # use punctual_server::gate::session_cookie;
-/// let value = session_cookie("pt_…", "/jobs/", true);
-/// assert_eq!(value, "punctual_session=pt_…; HttpOnly; SameSite=Strict; Path=/jobs/; Secure");
-/// ```
-pub fn session_cookie(token: &str, base: &str, is_secure: bool) -> String {
-    let secure = if is_secure { "; Secure" } else { "" };
-    format!("{SESSION_COOKIE}={token}; HttpOnly; SameSite=Strict; Path={base}{secure}")
-}
-
-/// Returns the value of `Set-Cookie` that logs a browser out.
-///
-/// ```
-/// # use punctual_server::gate::end_session_cookie;
-/// assert!(end_session_cookie("/", false).ends_with("; Max-Age=0"));
-/// ```
-pub fn end_session_cookie(base: &str, is_secure: bool) -> String {
-    session_cookie("", base, is_secure) + "; Max-Age=0"
 }

@@ -16,6 +16,7 @@ mod operations;
 mod reserved;
 mod rights;
 mod server;
+mod session;
 mod shares;
 #[cfg(feature = "sqs")]
 mod sqs;

@@ -2,12 +2,12 @@
 
 use punctual::store::DocOp;
 
-use crate::{activity, operations, token};
+use crate::{activity, operations, session, token};
 
 /// The prefixes of their keys.
-const PREFIXES: [&str; 3] = [token::PREFIX, operations::PREFIX, activity::PREFIX];
+const PREFIXES: [&str; 4] = [token::PREFIX, session::PREFIX, operations::PREFIX, activity::PREFIX];
 
-/// Returns whether a step on documents concerns tokens, operations or the activity log, so that only an admin of the whole store
+/// Returns whether a step on documents concerns tokens, sessions of browsers, operations or the activity log, so that only an admin of the whole store
 /// may take it from outside.
 ///
 /// The same holds for a list with a prefix, if it can contain such keys: this is so for each prefix of `token/`.

@@ -149,22 +149,24 @@ impl Server {
         }
         let watcher = Watcher::new(&self.client, stop);
         let (base, pages) = (&self.dashboard.base_path, self.pages(&watcher));
+        let gate = self.gate.clone().base_path(base);
         let api = api::with(&self.client, stop, &watcher, &self.activity, &self.operations);
         let inner = self.tools.unwrap_or(no_tools)(&api)
             .merge(api)
             .merge(metrics_router(&self.metrics, Some(self.sampler.clone())))
             .merge(health(&self.client))
-            .merge(login(&self.gate, base))
+            .merge(login(&gate, base))
             .fallback(async move |request: Request| pages(request).await)
             .layer(middleware::from_fn(to_the_end))
             .layer(middleware::from_fn_with_state(self.dashboard.read_only, read_only))
-            .layer(middleware::from_fn_with_state(Answers::new(), answers::bounded))
-            .layer(self.gate.layer(rights::of).on_page({
+            .layer(middleware::from_fn_with_state(Answers::new(), answers::bounded));
+        // A request that the gate refuses makes no span: anybody could fill the traces with them, and name the parent.
+        let inner = trace::spans(inner, base)
+            .layer(gate.layer(rights::of).on_page({
                 let base = base.clone();
                 move |refusal, _| to_login(&base, refusal)
             }))
             .layer(middleware::from_fn_with_state(self.client.clone(), away));
-        let inner = trace::spans(inner, base);
         let whole = if base.is_empty() {
             inner
         } else {

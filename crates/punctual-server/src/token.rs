@@ -23,6 +23,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
+use crate::session;
+
 /// The prefix of the keys of their documents.
 pub const PREFIX: &str = "token/";
 /// Most tokens of a store. Two processes that make tokens at the same time can exceed it by one each.
@@ -386,9 +388,12 @@ pub async fn revoke(client: &Client, id: &str) -> Result<bool> {
     }
     let remove = DocOp::Remove { key: key(id), precondition: Precondition::Always };
     match client.store().doc(&remove).await? {
-        DocReply::Is(_) => Ok(true),
-        DocReply::Conflict(_) | DocReply::Page { .. } => Err(unexpected()),
+        DocReply::Is(_) => {}
+        DocReply::Conflict(_) | DocReply::Page { .. } => return Err(unexpected()),
     }
+    // They have ended with it, and are only removed here.
+    session::end_all(client, id).await.map_err(Error::in_part)?;
+    Ok(true)
 }
 
 /// Returns whether the store has a token, readable or not.
@@ -420,6 +425,11 @@ pub(crate) async fn signing(client: &Client, id: &str) -> Result<Option<(Token, 
     let Some(doc) = get(client, id).await? else { return Ok(None) };
     let known = Known::read(&doc)?;
     Ok(known.token.signs.then(|| (known.token, access_key(&known.digest))))
+}
+
+/// Returns the token of an id.
+pub(crate) async fn stored(client: &Client, id: &str) -> Result<Option<Token>> {
+    get(client, id).await?.map(|doc| Ok(Known::read(&doc)?.token)).transpose()
 }
 
 /// A token as a caller gives it. Nothing is known of it but its form.
@@ -536,7 +546,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 }
 
 /// The bytes of lower-case hex, at most 32.
-fn unhex(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
     if 2 * SECRET_BYTES < text.len() || !text.len().is_multiple_of(2) || !text.bytes().all(is_hex) {
         return None;
     }

@@ -25,7 +25,7 @@ use punctual::{
     testing::{Fault, FaultyStore, TestQueue},
 };
 use punctual_server::{
-    gate::{Caller, Gate, GateLayer, Needs, Proxy, Right, session_cookie},
+    gate::{Caller, Gate, GateLayer, Needs, Proxy, Right},
     token::{self, Made, NewToken, Payloads, RANDOM_BYTES, Role, TOKENS_MAX},
 };
 use tokio::time::advance;
@@ -166,6 +166,13 @@ async fn store() -> (TestQueue, Gate, String) {
     let made = make(&t.client, 1, &NewToken::new("ana", Role::Admin)).await;
     let gate = Gate::new(&t.client);
     (t, gate, made.secret.expose().to_owned())
+}
+
+/// Logs in, and returns the session.
+async fn session(gate: &Gate, token: &str) -> String {
+    let (parts, ()) = Request::post("/login").header("host", "jobs.example").body(()).unwrap().into_parts();
+    let cookie = gate.log_in(&parts, token).await.unwrap();
+    cookie.split([';', '=']).nth(1).unwrap().to_owned()
 }
 
 /// A token that has the right form, and that nobody made.
@@ -340,32 +347,17 @@ async fn counted() -> (Client, Arc<AtomicUsize>, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn guesses_are_limited_per_address_and_lock_nobody_else_out() {
-    let (client, reads, admin) = counted().await;
+async fn guesses_lock_nobody_out_not_even_one_that_was_never_seen_from_the_same_address() {
+    let (client, _, admin) = counted().await;
     let gate = Gate::new(&client);
-    // This caller was let in before, and has the address of the one that guesses.
-    assert_eq!(look().with(&admin).get(&gate).await.0, 200);
-    reads.store(0, Relaxed);
-    for n in 0..10 {
+    for n in 0..50 {
         assert_eq!(look().with(&guess(n)).get(&gate).await, refused(401, "unauthenticated"), "{n}");
     }
-    assert_eq!(reads.load(Relaxed), 10);
-    advance(Duration::from_secs(20)).await;
-    let response = look().with(&guess(10)).send(&gate).await;
-    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(response.headers()[RETRY_AFTER], "40");
-    assert_eq!(reads.load(Relaxed), 10, "a guess above the limit is not looked up");
-    // A right token that was never seen is refused, too: else the limit would say which one is right.
-    let other = make(&client, 2, &NewToken::new("bo", Role::Read)).await;
-    let other = other.secret.expose();
-    assert_eq!(look().with(other).get(&gate).await, refused(429, "rate_limited"));
-    // Not from another address, and not one that was right before, however long ago.
-    assert_eq!(look().from(FAR_TOO).with(other).get(&gate).await.0, 200);
+    // Behind a proxy all callers have one address. After a restart, the server has seen none of them.
     assert_eq!(look().with(&admin).get(&gate).await.0, 200);
-    assert_eq!(look().with(other).get(&gate).await.0, 200);
-    // After the minute it begins again.
-    advance(Duration::from_secs(40)).await;
-    assert_eq!(look().with(&guess(11)).get(&gate).await, refused(401, "unauthenticated"));
+    let (parts, ()) = Request::post("/login").header("host", "jobs.example").body(()).unwrap().into_parts();
+    assert!(gate.log_in(&parts, &admin).await.is_ok());
+    assert_eq!(look().from(FAR_TOO).with(&admin).get(&gate).await.0, 200);
 }
 
 #[tokio::test(start_paused = true)]
@@ -380,18 +372,41 @@ async fn a_wrong_token_that_is_repeated_is_one_guess() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn guesses_at_the_same_time_are_limited_too() {
-    let (client, reads, _) = counted().await;
-    let gate = Gate::new(&client);
-    let guesses = (0..100).map(|n| {
-        let gate = gate.clone();
-        tokio::spawn(async move { look().with(&guess(n)).get(&gate).await.0 })
+async fn guesses_are_one_read_at_a_time_from_however_many_addresses() {
+    let t = TestQueue::new();
+    let made = make(&t.client, 1, &NewToken::new("ana", Role::Admin)).await;
+    let (open, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (opened, closed, seen) = (Arc::clone(&open), Arc::clone(&open), Arc::clone(&most));
+    let store = FaultyStore::new(Arc::clone(t.client.store()), move |verb| {
+        if verb == "doc" {
+            seen.fetch_max(opened.fetch_add(1, Relaxed) + 1, Relaxed);
+            Fault::Delay(Duration::from_millis(1))
+        } else {
+            Fault::Pass
+        }
     });
-    let mut limited = 0;
-    for guess in guesses.collect::<Vec<_>>() {
-        limited += usize::from(guess.await.unwrap() == 429);
+    let gate = Gate::new(&Client::new(Arc::new(store)));
+    // Each of these addresses guesses.
+    let addresses = [FAR, FAR_TOO, "203.0.113.1:50000", "203.0.113.2:50000"];
+    for (n, address) in (0..40).zip(addresses.into_iter().cycle()) {
+        assert_eq!(look().from(address).with(&guess(n)).get(&gate).await.0, 401);
+        closed.store(0, Relaxed);
     }
-    assert_eq!((reads.load(Relaxed), limited), (10, 90));
+    most.store(0, Relaxed);
+    let guesses = (100..200).zip(addresses.into_iter().cycle()).map(|(n, address)| {
+        let (gate, closed) = (gate.clone(), Arc::clone(&closed));
+        tokio::spawn(async move {
+            let status = look().from(address).with(&guess(n)).get(&gate).await.0;
+            closed.fetch_sub(1, Relaxed);
+            status
+        })
+    });
+    for guess in guesses.collect::<Vec<_>>() {
+        assert_eq!(guess.await.unwrap(), 401);
+    }
+    // One that has ended can be counted as open until its caller has its answer.
+    assert!(most.load(Relaxed) <= 2, "{} at a time", most.load(Relaxed));
+    assert_eq!(look().with(made.secret.expose()).get(&gate).await.0, 200);
 }
 
 #[tokio::test(start_paused = true)]
@@ -530,8 +545,10 @@ async fn a_foreign_host_is_refused_while_there_are_no_tokens() {
 }
 
 #[tokio::test]
-async fn pages_of_other_sites_change_nothing() {
-    let (_t, gate, admin) = store().await;
+async fn pages_of_other_sites_read_nothing_and_change_nothing() {
+    let (_t, gate, token) = store().await;
+    let admin = token.clone();
+    let session = session(&gate, &token).await;
     let post = || ask(Method::POST, "/api/v1/stats").header("host", "jobs.example");
     let open = Gate::open();
     let local = || ask(Method::POST, "/api/v1/stats").from(LOOPBACK).header("host", "localhost:7890");
@@ -544,39 +561,137 @@ async fn pages_of_other_sites_change_nothing() {
         ("origin", "null"),
     ] {
         let expected = refused(403, "cross_site");
-        assert_eq!(post().cookie(&admin).header(name, value).get(&gate).await, expected, "{value}");
+        assert_eq!(post().cookie(&session).header(name, value).get(&gate).await, expected, "{value}");
         assert_eq!(local().header(name, value).get(&open).await, expected, "{value}");
         assert_eq!(by_proxy().header(name, value).get(&proxied).await, expected, "{value}");
         let public = ask(Method::POST, "/healthz").header(name, value);
         assert_eq!(public.get(&gate).await, expected, "{value}");
         // A page cannot add this header to a request to another site.
         assert_eq!(post().with(&admin).header(name, value).get(&gate).await.0, 200);
-        // Links from other sites lead here.
-        assert_eq!(look().cookie(&admin).header(name, value).get(&gate).await.0, 200);
+        // A page of another site has nothing to read here, not even a picture whose size it would see.
+        let looks = [look().cookie(&session), near(), look().header("x-forwarded-user", "ana")];
+        for (look, gate) in looks.into_iter().zip([&gate, &open, &proxied]) {
+            let of_kind = |mode, dest| {
+                let Ask { method, path, peer, headers } = &look;
+                let look = Ask { method: method.clone(), path, peer: *peer, headers: headers.clone() };
+                look.header(name, value).header("sec-fetch-mode", mode).header("sec-fetch-dest", dest)
+            };
+            for (mode, dest) in [("cors", "empty"), ("no-cors", "image"), ("navigate", "iframe")] {
+                assert_eq!(of_kind(mode, dest).get(gate).await, expected, "{value} {mode} {dest}");
+            }
+            // Links from other sites lead here.
+            assert_eq!(of_kind("navigate", "document").get(gate).await.0, 200, "{value}");
+        }
+        assert_eq!(look().with(&admin).header(name, value).get(&gate).await.0, 200);
     }
-    assert_eq!(post().cookie(&admin).header("origin", "https://jobs.example").get(&gate).await.0, 200);
-    assert_eq!(post().cookie(&admin).header("sec-fetch-site", "same-origin").get(&gate).await.0, 200);
+    assert_eq!(post().cookie(&session).header("origin", "https://jobs.example").get(&gate).await.0, 200);
+    assert_eq!(post().cookie(&session).header("sec-fetch-site", "same-origin").get(&gate).await.0, 200);
     // Only a browser has cookies, and it says where a request comes from.
-    assert_eq!(post().cookie(&admin).get(&gate).await, refused(403, "cross_site"));
+    assert_eq!(post().cookie(&session).get(&gate).await, refused(403, "cross_site"));
     assert_eq!(local().get(&open).await.0, 200);
     assert_eq!(by_proxy().get(&proxied).await.0, 200);
 }
 
 #[tokio::test]
-async fn a_browser_is_let_in_by_its_cookie() {
+async fn a_browser_is_let_in_by_its_session() {
     let (_t, gate, admin) = store().await;
-    assert_eq!(look().cookie(&admin).get(&gate).await, (200, "ana admin".to_owned()));
-    assert_eq!(look().cookie(&guess(1)).get(&gate).await, refused(401, "unauthenticated"));
     let (parts, ()) = Request::post("/login").header("host", "jobs.example").body(()).unwrap().into_parts();
-    assert_eq!(gate.log_in(&parts, &format!(" {admin}\n")).await.unwrap().name, "ana");
+    let cookie = gate.log_in(&parts, &format!(" {admin}\n")).await.unwrap();
+    assert!(cookie.ends_with("; HttpOnly; SameSite=Strict; Path=/"), "{cookie}");
+    let session = session(&gate, &admin).await;
+    assert_eq!(look().cookie(&session).get(&gate).await, (200, "ana admin".to_owned()));
+    // The cookie reaches every server on the host, so it is not the token, and no token is taken from it.
+    assert!(!session.contains(admin.split('_').next_back().unwrap()), "{session}");
+    for wrong in [&*admin, &*guess(1), &session[..session.len() - 1], &*format!("{session}0"), "ps_", "x"] {
+        assert_eq!(look().cookie(wrong).get(&gate).await, refused(401, "unauthenticated"), "{wrong}");
+    }
+    let other =
+        format!("{}{}", &session[..session.len() - 1], if session.ends_with('0') { '1' } else { '0' });
+    assert_eq!(look().cookie(&other).get(&gate).await, refused(401, "unauthenticated"));
+    assert_eq!(look().with(&session).get(&gate).await, refused(401, "unauthenticated"), "nor in a header");
     assert_eq!(gate.log_in(&parts, &guess(1)).await.unwrap_err().status, 401);
+    assert_eq!(gate.log_in(&parts, &session).await.unwrap_err().status, 401);
     let (mut foreign, ()) = Request::post("/login").body(()).unwrap().into_parts();
     foreign.headers.insert("sec-fetch-site", "cross-site".parse().unwrap());
     assert_eq!(gate.log_in(&foreign, &admin).await.unwrap_err().code, "cross_site");
     assert_eq!(Gate::open().log_in(&parts, &admin).await.unwrap_err().status, 401);
-    let cookie = session_cookie(&admin, "/", true);
-    assert!(cookie.contains("; HttpOnly; SameSite=Strict; Path=/; Secure"), "{cookie}");
-    assert!(!session_cookie(&admin, "/", false).contains("Secure"));
+}
+
+/// Over TLS, no server on another port and no page without TLS can set the cookie.
+#[tokio::test]
+async fn over_tls_only_a_cookie_of_the_whole_host_counts() {
+    let (_t, gate, admin) = store().await;
+    for (base, name) in [("/", "__Host-punctual_session"), ("/a/jobs", "__Host-punctual_session-a-jobs")] {
+        let gate = gate.clone().base_path(base);
+        let mut login = Request::post("/login").header("host", "jobs.example");
+        login = login.header("x-forwarded-proto", "https");
+        let (parts, ()) = login.body(()).unwrap().into_parts();
+        let cookie = gate.log_in(&parts, &admin).await.unwrap();
+        assert!(cookie.starts_with(&format!("{name}=ps_")), "{cookie}");
+        assert!(cookie.ends_with("; HttpOnly; SameSite=Strict; Path=/; Secure"), "{cookie}");
+        let value = cookie.split([';', '=']).nth(1).unwrap();
+        let with = |name: &str, proto: &str| {
+            look().header("cookie", format!("{name}={value}")).header("x-forwarded-proto", proto)
+        };
+        assert_eq!(with(name, "https").get(&gate).await.0, 200);
+        assert_eq!(with("punctual_session", "https").get(&gate).await.0, 401);
+        assert_eq!(with("punctual_session", "http").get(&gate).await.0, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_session_ends_with_the_logout_its_time_and_its_token() {
+    let (t, gate, admin) = store().await;
+    let other = Gate::new(&t.client);
+    let made = make(&t.client, 2, &NewToken::new("bo", Role::Read)).await;
+    let log_out = async |gate: &Gate, session: &str| {
+        let request = Request::post("/logout").header("cookie", format!("punctual_session={session}"));
+        gate.log_out(&request.body(()).unwrap().into_parts().0).await.unwrap()
+    };
+    let sessions = |t: &TestQueue| {
+        let client = t.client.clone();
+        async move {
+            let list = DocOp::List { prefix: "session/".to_owned(), after: None, limit: 1_000 };
+            let DocReply::Page { docs, .. } = client.store().doc(&list).await.unwrap() else {
+                panic!("no page")
+            };
+            assert!(docs.iter().all(|doc| !String::from_utf8_lossy(&doc.value).contains("ps_")));
+            docs.len()
+        }
+    };
+    // The logout: also of a server that has not seen the session.
+    let (one, two) = (session(&gate, &admin).await, session(&gate, made.secret.expose()).await);
+    assert_eq!(look().cookie(&one).get(&gate).await.0, 200);
+    assert!(log_out(&gate, &one).await.ends_with("; Max-Age=0"));
+    assert_eq!(look().cookie(&one).get(&gate).await, refused(401, "unauthenticated"));
+    assert_eq!(look().cookie(&one).get(&other).await, refused(401, "unauthenticated"));
+    assert_eq!(look().cookie(&two).get(&other).await.0, 200);
+    log_out(&gate, "ps_00000000_00000000_00").await;
+    // Its time, by the clock of the store.
+    let three = session(&gate, made.secret.expose()).await;
+    t.advance(Duration::from_hours(7 * 24));
+    let late = Gate::new(&t.client);
+    assert_eq!(look().cookie(&three).get(&late).await, refused(401, "unauthenticated"));
+    // Its token.
+    let four = session(&late, made.secret.expose()).await;
+    assert_eq!(sessions(&t).await, 1, "what is over was removed");
+    assert!(token::revoke(&t.client, &made.token.id).await.unwrap());
+    assert_eq!(look().cookie(&four).get(&Gate::new(&t.client)).await, refused(401, "unauthenticated"));
+    assert_eq!(sessions(&t).await, 0);
+}
+
+#[tokio::test]
+async fn a_token_has_twenty_sessions_and_the_oldest_ends() {
+    let (t, gate, admin) = store().await;
+    let mut all = Vec::new();
+    for _ in 0..21 {
+        all.push(session(&gate, &admin).await);
+        t.advance(Duration::from_secs(1));
+    }
+    let gate = Gate::new(&t.client);
+    for (n, session) in all.iter().enumerate() {
+        assert_eq!(look().cookie(session).get(&gate).await.0, if n == 0 { 401 } else { 200 }, "{n}");
+    }
 }
 
 #[tokio::test]
@@ -621,9 +736,11 @@ async fn guesses_through_a_proxy_count_for_its_clients() {
     for n in 0..11 {
         // What the client adds itself comes first.
         let guess = look().with(&guess(n)).header("x-forwarded-for", format!("10.0.0.{n}, 203.0.113.5"));
-        assert_eq!(guess.get(&gate).await.0, if n < 10 { 401 } else { 429 });
+        assert_eq!(guess.get(&gate).await.0, 401);
     }
-    assert_eq!(look().with(&admin).header("x-forwarded-for", "203.0.113.6").get(&gate).await.0, 200);
+    for client in ["203.0.113.5", "203.0.113.6"] {
+        assert_eq!(look().with(&admin).header("x-forwarded-for", client).get(&gate).await.0, 200);
+    }
 }
 
 #[tokio::test]

@@ -88,6 +88,9 @@ async fn a_person_logs_in_with_a_token_and_out_again() {
     let out =
         site.send("POST", "/q/logout", &[("sec-fetch-site", "same-origin"), ("cookie", cookie)], "").await;
     assert!(header(&out, header::SET_COOKIE).contains("Max-Age=0"), "{out:?}");
+    // A copy of the cookie is worth nothing afterwards.
+    let page = site.send("GET", "/q/jobs", &[("accept", "text/html"), ("cookie", cookie)], "").await;
+    assert_eq!((page.status(), header(&page, header::LOCATION)), (StatusCode::SEE_OTHER, "/q/login"));
 }
 
 #[tokio::test]

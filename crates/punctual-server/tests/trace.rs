@@ -21,15 +21,26 @@ use tower::ServiceExt as _;
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";
 
-/// Makes a request, and returns the span that it added.
+/// Makes a request on the same machine, and returns the span that it added.
 async fn span(
     router: &Router,
     exporter: &InMemorySpanExporter,
     method: &str,
     path: &str,
 ) -> Option<SpanData> {
+    span_of(router, exporter, method, path, "127.0.0.1:1").await
+}
+
+/// Makes a request from an address, and returns the span that it added.
+async fn span_of(
+    router: &Router,
+    exporter: &InMemorySpanExporter,
+    method: &str,
+    path: &str,
+    peer: &str,
+) -> Option<SpanData> {
     exporter.reset();
-    let peer: SocketAddr = "127.0.0.1:1".parse().unwrap();
+    let peer: SocketAddr = peer.parse().unwrap();
     let request = Request::builder()
         .method(method)
         .uri(path)
@@ -83,6 +94,9 @@ async fn each_request_is_a_span_by_its_route_and_probes_are_none() {
             );
             assert_eq!(span.status, Status::Unset);
         }
+        // What the gate refuses makes none: else anybody could fill the traces.
+        let far = span_of(&router, &exporter, "GET", &format!("{base}/api/v1/jobs"), "192.0.2.1:50000").await;
+        assert!(far.is_none(), "{far:?}");
         for probe in ["/healthz", "/readyz", "/metrics"] {
             assert!(span(&router, &exporter, "GET", &format!("{base}{probe}")).await.is_none(), "{probe}");
         }

@@ -1,4 +1,4 @@
-//! The page on which a person gives a token, which becomes the cookie of the browser.
+//! The page on which a person gives a token. The browser gets a session, and keeps it as a cookie.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use axum::{
     Router,
     body::{Body, to_bytes},
     extract::{Request, State},
-    http::{StatusCode, header, request::Parts},
+    http::{StatusCode, header},
     middleware,
     response::{IntoResponse, Redirect, Response},
     routing::{get, post},
@@ -16,8 +16,7 @@ use axum::{
 use tokio::time::timeout;
 
 use super::{assets::Assets, frame::html, guard, links::Links};
-use crate::accept::Encrypted;
-use crate::gate::{Gate, Refusal, end_session_cookie, session_cookie};
+use crate::gate::{Gate, Refusal};
 
 /// Largest body of a login: a token, with room for what a form adds.
 const BODY_BYTES_MAX: usize = 4 * 1024;
@@ -71,19 +70,19 @@ async fn log_in(State(login): State<Arc<Login>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let token = token(body).await;
     match login.gate.log_in(&parts, &token).await {
-        Ok(_) => {
-            let overview = login.links.overview();
-            let cookie = session_cookie(token.trim(), &overview, is_secure(&parts));
-            ([(header::SET_COOKIE, cookie)], Redirect::to(&overview)).into_response()
-        }
+        Ok(cookie) => ([(header::SET_COOKIE, cookie)], Redirect::to(&login.links.overview())).into_response(),
         Err(refusal) => login.page(Some(&refusal)),
     }
 }
 
 async fn log_out(State(login): State<Arc<Login>>, request: Request) -> Response {
     let (parts, _) = request.into_parts();
-    let cookie = end_session_cookie(&login.links.overview(), is_secure(&parts));
-    ([(header::SET_COOKIE, cookie)], Redirect::to(&login.links.to("login"))).into_response()
+    match login.gate.log_out(&parts).await {
+        Ok(cookie) => {
+            ([(header::SET_COOKIE, cookie)], Redirect::to(&login.links.to("login"))).into_response()
+        }
+        Err(refusal) => refusal.page(),
+    }
 }
 
 /// Reads the token of a form; empty if there is none.
@@ -92,11 +91,4 @@ async fn token(body: Body) -> String {
     let body = body.unwrap_or_default();
     let token = form_urlencoded::parse(&body).find(|(name, _)| name == "token");
     token.map(|(_, token)| token.into_owned()).unwrap_or_default()
-}
-
-/// Whether the browser reaches the server over TLS: by itself, or as the proxy in front of it says. A lie only breaks the
-/// login of its teller.
-fn is_secure(parts: &Parts) -> bool {
-    parts.extensions.get::<Encrypted>().is_some()
-        || parts.headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https")
 }

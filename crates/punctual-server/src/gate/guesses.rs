@@ -1,6 +1,7 @@
-//! Wrong tokens, counted per caller: 10 in a minute, then no further ones are looked at.
+//! Wrong tokens, counted per caller. From 10 in a minute on, the caller guesses, and its unknown tokens wait in a slow lane.
 //!
-//! The secret of a token cannot be guessed. The limit protects the store from reads, and the log from lines.
+//! The secret of a token cannot be guessed, so no token is ever refused for the number of wrong ones before it: callers behind a proxy share
+//! an address. The count protects the store from reads at the same time, and the log from lines.
 //!
 //! The crate `governor` does not fit: each of its checks counts, its keyed state is unbounded, and it does not know a
 //! wrong token that is sent again and again (an open page after its token was revoked) from a new guess.
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::token::Digest;
 
-/// Wrong tokens that a caller can send in [`WINDOW`].
+/// Wrong tokens in [`WINDOW`] from which on a caller guesses.
 pub(super) const GUESSES_MAX: usize = 10;
 /// The time for which wrong tokens count, from the first one on.
 pub(super) const WINDOW: Duration = Duration::from_mins(1);
@@ -61,8 +62,8 @@ pub(super) enum Before {
     Unknown,
     /// The caller sent it before, and it was wrong.
     Wrong,
-    /// The caller sent too many wrong ones. It can try again after this time.
-    TooMany(Duration),
+    /// The caller guesses. Look at it in the slow lane.
+    Guess,
 }
 
 #[derive(Debug, Default)]
@@ -81,14 +82,14 @@ impl Guesses {
                 } else if window.wrong.len() < GUESSES_MAX {
                     Before::Unknown
                 } else {
-                    Before::TooMany(window.began + WINDOW - now)
+                    Before::Guess
                 }
             }
             _ => Before::Unknown,
         }
     }
 
-    /// Counts a token as wrong. Returns whether it was the last one that is looked at.
+    /// Counts a token as wrong. Returns whether it was the last one that is counted.
     pub(super) fn add(&self, of: Guesser, token: Digest, now: Instant) -> bool {
         let mut table = self.table();
         if CALLERS_MAX <= table.len() && !table.contains_key(&of) {

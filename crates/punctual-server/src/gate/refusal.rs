@@ -25,9 +25,9 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refusal {
-    /// The status of the response: 401, 403, 421, 429 or 503.
+    /// The status of the response: 401, 403, 421 or 503.
     pub status: StatusCode,
-    /// The code of the error: `unauthenticated`, `forbidden`, `cross_site`, `host_not_allowed`, `rate_limited`, or a
+    /// The code of the error: `unauthenticated`, `forbidden`, `cross_site`, `host_not_allowed`, or a
     /// code of an [`ErrorKind`](punctual::ErrorKind).
     pub code: &'static str,
     /// What happened, for people. It names no secret.
@@ -90,14 +90,6 @@ impl Refusal {
         )
     }
 
-    pub(super) fn rate_limited(retry_after: Duration) -> Self {
-        let seconds = seconds(retry_after);
-        let message = format!("too many wrong tokens were sent from this address; wait {seconds} s");
-        let hint = "check the token: punctual token ls    lists the ids of all tokens";
-        let refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", message, hint);
-        Self { retry_after: Some(retry_after), ..refusal }
-    }
-
     pub(super) fn store(error: &punctual::Error) -> Self {
         let refusal = Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -117,7 +109,6 @@ impl Refusal {
             StatusCode::UNAUTHORIZED => "Not authenticated",
             StatusCode::FORBIDDEN => "Forbidden",
             StatusCode::MISDIRECTED_REQUEST => "Wrong host",
-            StatusCode::TOO_MANY_REQUESTS => "Too many wrong tokens",
             _ => "Store unavailable",
         }
     }

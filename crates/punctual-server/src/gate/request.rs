@@ -11,7 +11,8 @@ use axum::{
     },
 };
 
-use super::{Refusal, SESSION_COOKIE};
+use super::Refusal;
+use crate::accept::Encrypted;
 
 /// Headers that proxies add. A request with one of them may come from anywhere, however near its peer is.
 const OF_PROXIES: [HeaderName; 5] = [
@@ -23,6 +24,8 @@ const OF_PROXIES: [HeaderName; 5] = [
 ];
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
+const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// The address at the other end of the connection.
 pub(super) fn peer(parts: &Parts) -> Option<IpAddr> {
@@ -62,11 +65,11 @@ pub(super) fn has_token(headers: &HeaderMap) -> bool {
     texts.any(|text| text.split_once(' ').is_some_and(|(_, token)| token.trim().starts_with("pt_")))
 }
 
-/// The value of the session cookie.
-pub(super) fn session(headers: &HeaderMap) -> Option<&str> {
+/// The value of the session cookie of this name.
+pub(super) fn session<'a>(headers: &'a HeaderMap, cookie: &str) -> Option<&'a str> {
     let texts = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(name, _)| *name == SESSION_COOKIE).map(|(_, value)| value).filter(|value| !value.is_empty())
+    pairs.find(|(name, _)| *name == cookie).map(|(_, value)| value).filter(|value| !value.is_empty())
 }
 
 /// The name of the server that the client asks for, without its port: HTTP/1 has it in a header, HTTP/2 in the address.
@@ -118,6 +121,19 @@ pub(super) fn site(parts: &Parts, names: &[String]) -> Site {
     if is_own || is_named { Site::Same } else { Site::Other }
 }
 
+/// Whether a person follows a link: the answer becomes a page of its own, and no other page can read it or show it.
+pub(super) fn is_navigation(parts: &Parts) -> bool {
+    let says = |name: HeaderName, what: &str| parts.headers.get(name).is_some_and(|value| value == what);
+    says(SEC_FETCH_MODE, "navigate") && says(SEC_FETCH_DEST, "document")
+}
+
+/// Whether the browser reaches the server over TLS: by itself, or as the proxy in front of it says. A lie only breaks the login of its
+/// teller.
+pub(super) fn is_secure(parts: &Parts) -> bool {
+    parts.extensions.get::<Encrypted>().is_some()
+        || parts.headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https")
+}
+
 /// Whether a request can change something.
 pub(super) fn changes(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
@@ -161,11 +177,12 @@ mod tests {
             (&["a=1; punctual_session=x; b=2"][..], Some("x")),
             (&["a=1", "punctual_session=x"], Some("x")),
             (&["xpunctual_session=x"], None),
+            (&["__Host-punctual_session=x"], None),
             (&["punctual_session="], None),
             (&["punctual_session"], None),
         ] {
             let headers: Vec<_> = cookies.iter().map(|cookie| ("cookie", *cookie)).collect();
-            assert_eq!(session(&parts(&headers).headers), expected, "{cookies:?}");
+            assert_eq!(session(&parts(&headers).headers, "punctual_session"), expected, "{cookies:?}");
         }
     }
 

@@ -14,12 +14,59 @@ use super::{
     BELIEVED_FOR, Caller, Refusal,
     guesses::{Before, Guesser, Guesses},
 };
-use crate::token::{self, Digest, Given, TOKENS_MAX, Token};
+use crate::{
+    session,
+    token::{self, Digest, Given, TOKENS_MAX, Token},
+};
 
 /// Longest token that is looked at, in bytes. Tokens have 76.
 const TOKEN_BYTES_MAX: usize = 200;
 /// Callers that are looked up in the store at the same time. Those of one address are looked up one after the other.
 const LANES: usize = 64;
+
+/// What a caller shows.
+#[derive(Clone, Copy)]
+pub(super) enum Shown<'a> {
+    /// A token, in a header or a form.
+    Token(&'a str),
+    /// The session of a browser, in a cookie.
+    Session(&'a str),
+}
+
+impl Shown<'_> {
+    const fn text(&self) -> &str {
+        match self {
+            Self::Token(text) | Self::Session(text) => text,
+        }
+    }
+
+    /// By which it is known. A session is none in a header, and a token none in a cookie.
+    fn digest(self) -> Digest {
+        match self {
+            Self::Token(text) => Sha256::digest(text).into(),
+            Self::Session(text) => {
+                Sha256::new().chain_update("session ").chain_update(text).finalize().into()
+            }
+        }
+    }
+
+    /// Finds the token, and when it or the session ends.
+    async fn find(self, client: &Client) -> Result<Option<(Token, Option<Timestamp>)>, Error> {
+        match self {
+            Self::Token(text) => {
+                let Some(given) = Given::parse(text) else { return Ok(None) };
+                Ok(given.find(client).await?.map(|token| {
+                    let ends = token.expires_at;
+                    (token, ends)
+                }))
+            }
+            Self::Session(text) => Ok(session::find(client, text).await?.map(|(token, ends)| {
+                let ends = token.expires_at.map_or(ends, |at| at.min(ends));
+                (token, Some(ends))
+            })),
+        }
+    }
+}
 
 /// The tokens of a store, and what is known of callers. All of that is bounded, and can be lost.
 #[derive(Debug)]
@@ -36,6 +83,8 @@ pub(super) struct Tokens {
     pub(super) keys: super::signed::Keys,
     /// Callers whose tokens are being looked up, spread by their addresses.
     lanes: [tokio::sync::Mutex<Looked<()>>; LANES],
+    /// The lane of all callers that guess, for tokens that were not right before.
+    slow_lane: tokio::sync::Mutex<Looked<()>>,
     hasher: RandomState,
 }
 
@@ -76,6 +125,8 @@ impl<T> Looked<T> {
 struct Known {
     token: Arc<Token>,
     caller: Caller,
+    /// When the token or the session ends.
+    ends: Option<Timestamp>,
     /// When it was looked up, by this process and by the store.
     at: Instant,
     store_at: Timestamp,
@@ -88,9 +139,12 @@ impl Known {
         if BELIEVED_FOR <= age {
             return None;
         }
-        let is_over = self.token.expires_at.is_some_and(|at| at <= self.store_at.after(age));
-        if !is_over {
+        let now = self.store_at.after(age);
+        if self.ends.is_none_or(|at| now < at) {
             return Some(Ok(self.caller.clone()));
+        }
+        if self.token.expires_at.is_none_or(|at| now < at) {
+            return Some(Err(Refusal::unauthenticated("the session has ended", "log in again")));
         }
         let hint = "make another one: punctual token new NAME --role ROLE --expires-in 90d";
         Some(Err(Refusal::unauthenticated("the token has expired", hint)))
@@ -107,6 +161,7 @@ impl Tokens {
             #[cfg(feature = "sqs")]
             keys: super::signed::Keys::default(),
             lanes: std::array::from_fn(|_| tokio::sync::Mutex::default()),
+            slow_lane: tokio::sync::Mutex::default(),
             hasher: RandomState::new(),
         }
     }
@@ -131,31 +186,49 @@ impl Tokens {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds the caller of a token: among those that are believed, else in the store.
-    pub(super) async fn look_up(&self, text: &str, guesser: Guesser) -> Result<Caller, Refusal> {
+    /// Begins a session of a token, and returns it.
+    pub(super) async fn log_in(&self, text: &str, guesser: Guesser) -> Result<String, Refusal> {
+        let caller = self.look_up(Shown::Token(text), guesser).await?;
+        let unanswered = |error: Error| unanswered(&error);
+        let id = caller.token.as_deref().unwrap_or_default();
+        let token = token::stored(&self.client, id).await.map_err(unanswered)?;
+        let token = token.ok_or_else(Refusal::wrong_token)?;
+        let random = token::random().map_err(unanswered)?;
+        session::begin(&self.client, &token, random).await.map_err(unanswered)
+    }
+
+    /// Ends a session.
+    pub(super) async fn log_out(&self, text: &str) -> Result<(), Refusal> {
+        session::end(&self.client, text).await.map_err(|error| unanswered(&error))?;
+        self.known_tokens().remove(&Shown::Session(text).digest());
+        Ok(())
+    }
+
+    /// Finds the caller of a token or session: among those that are believed, else in the store.
+    pub(super) async fn look_up(&self, shown: Shown<'_>, guesser: Guesser) -> Result<Caller, Refusal> {
+        let text = shown.text();
         if TOKEN_BYTES_MAX < text.len() {
             return Err(Refusal::wrong_token());
         }
-        let digest: Digest = Sha256::digest(text).into();
+        if matches!(shown, Shown::Session(_)) && !session::is_one(text) {
+            // The cookie of an earlier version, or of another program.
+            return Err(Refusal::unauthenticated("the cookie is no session of this server", "log in again"));
+        }
+        let digest = shown.digest();
         // Where it comes from does not matter for one that is believed.
         if let Some(decided) = self.before(&digest, guesser)? {
             return decided;
         }
-        // Callers of one address wait for each other, so that many requests at once are one read of a right token, or
-        // one failure, and no more than GUESSES_MAX reads of wrong ones.
-        let lane = self.hasher.hash_one(guesser) as usize % LANES;
+        // Callers of one address wait for each other, so that many requests at once are one read of a right token, or one failure. All
+        // that guess wait for each other, so that their tokens are one read at a time, and hold up nobody else.
         let began = Instant::now();
-        let mut looked = self.lanes[lane].lock().await;
+        let mut looked = self.lane(&digest, guesser).lock().await;
         looked.failed_since(began)?;
         if let Some(decided) = self.before(&digest, guesser)? {
             return decided;
         }
         let at = Instant::now();
-        let found = match Given::parse(text) {
-            Some(given) => given.find(&self.client).await,
-            None => Ok(None),
-        };
-        let token = match found {
+        let token = match shown.find(&self.client).await {
             Ok(token) => token,
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 tracing::warn!(target: "punctual", %error, "a token is refused");
@@ -163,19 +236,16 @@ impl Tokens {
             }
             Err(error) => return Err(looked.fail(&error)),
         };
-        let Some(token) = token else {
+        let Some((token, ends)) = token else {
             self.known_tokens().remove(&digest);
-            let is_last = self.guesses.add(guesser, digest, at);
-            // The id is public; a text of another form can be a password, and is not printed.
-            let id = Given::parse(text).map_or("?", |given| given.id);
-            tracing::warn!(target: "punctual", from = %guesser, id, is_last, "a wrong token was refused");
+            self.note_wrong(text, digest, guesser, at);
             return Err(Refusal::wrong_token());
         };
-        let store_at = match token.expires_at {
+        let store_at = match ends {
             Some(_) => self.client.store().now().await.map_err(|e| looked.fail(&e))?,
             None => Timestamp::saturating_from_ms(0),
         };
-        let known = Known { caller: Caller::from(&token), token: Arc::new(token), at, store_at };
+        let known = Known { caller: Caller::from(&token), token: Arc::new(token), ends, at, store_at };
         let decided = known.believed(at).unwrap_or_else(|| Err(Refusal::wrong_token()));
         self.remember(digest, known);
         decided
@@ -189,10 +259,29 @@ impl Tokens {
             return Ok(known.believed(now));
         }
         match self.guesses.look(guesser, digest, now) {
-            Before::Unknown => Ok(None),
+            Before::Unknown | Before::Guess => Ok(None),
             Before::Wrong => Err(Refusal::wrong_token()),
-            Before::TooMany(after) => Err(Refusal::rate_limited(after)),
         }
+    }
+
+    /// Returns where a look at a token has to wait.
+    fn lane(&self, digest: &Digest, guesser: Guesser) -> &tokio::sync::Mutex<Looked<()>> {
+        let was_right = self.known_tokens().contains_key(digest);
+        if !was_right && self.guesses.look(guesser, digest, Instant::now()) == Before::Guess {
+            return &self.slow_lane;
+        }
+        &self.lanes[self.hasher.hash_one(guesser) as usize % LANES]
+    }
+
+    /// Counts a wrong token or session, and says so in the log: some lines for each caller.
+    fn note_wrong(&self, text: &str, digest: Digest, guesser: Guesser, at: Instant) {
+        if self.guesses.look(guesser, &digest, at) != Before::Unknown {
+            return;
+        }
+        let is_last = self.guesses.add(guesser, digest, at);
+        // The id is public; a text of another form can be a password, and is not printed.
+        let id = Given::parse(text).map_or("?", |given| given.id);
+        tracing::warn!(target: "punctual", from = %guesser, id, is_last, "a wrong token was refused");
     }
 
     fn remember(&self, digest: Digest, token: Known) {

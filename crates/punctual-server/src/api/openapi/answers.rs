@@ -87,7 +87,12 @@ const KINDS: [Kind; 19] = [
     kind(415, "Encoded", &["invalid"], "The body has a Content-Encoding, such as gzip. Nothing was changed."),
     kind(421, "HostNotAllowed", &["host_not_allowed"], "The Host header names another server."),
     kind(422, "Invalid", &["invalid"], "A field is wrong. Nothing was changed."),
-    kind(429, "RateLimited", &["rate_limited"], "Too many wrong tokens came from this address."),
+    kind(
+        429,
+        "RateLimited",
+        &["rate_limited"],
+        "Something in front of the server asks to wait. The server itself never answers so.",
+    ),
     kind(431, "HeadTooLarge", &[], "The head of the request is larger than 64 KiB."),
     kind(500, "Corrupt", &["corrupt"], "A record of the store cannot be read."),
     kind(
