@@ -21,6 +21,7 @@ mod redrive;
 mod send;
 mod settle;
 mod tags;
+mod unverified;
 
 use std::{mem, sync::Arc, time::Duration};
 
@@ -45,6 +46,7 @@ use self::{
     fault::{Code, Fault},
     purge::Cleaning,
     queue::{ACCOUNT, Queue, Queues},
+    unverified::Unverified,
 };
 use crate::{
     accept::{Encrypted, Seat},
@@ -85,6 +87,8 @@ pub(crate) struct Door {
     /// Numbers for reserves.
     lanes: Lanes,
     room: Room,
+    /// The room for bodies whose signature is not checked yet.
+    unverified: Unverified,
     queues: Queues,
     cleaning: Cleaning,
 }
@@ -107,6 +111,7 @@ impl Door {
             is_read_only,
             lanes: Lanes::new(|| fastrand::u64(..)),
             room: Room::new(),
+            unverified: Unverified::default(),
             queues: Queues::new(client),
             cleaning: Cleaning::new(),
         }
@@ -171,9 +176,19 @@ async fn answer(door: Arc<Door>, mut parts: Parts, body: Body) -> Reply {
             return Err(fault);
         }
     };
-    let mut body = door.room.read_at_most(BODY_BYTES_MAX, body).await?;
-    let bytes = mem::take(&mut body.bytes);
-    let (caller, bytes) = door.gate.verify(claim, &parts, parts.uri.path(), bytes).await?;
+    let (caller, bytes, _room) = if claim.is_verified(&parts) {
+        let mut body = door.room.read_at_most(BODY_BYTES_MAX, body).await?;
+        let bytes = mem::take(&mut body.bytes);
+        let (caller, bytes) = door.gate.verify(claim, &parts, parts.uri.path(), bytes).await?;
+        (caller, bytes, Some(body))
+    } else {
+        let mut body = door.unverified.read(BODY_BYTES_MAX, body).await?;
+        let bytes = mem::take(&mut body.bytes);
+        let (caller, bytes) = door.gate.verify(claim, &parts, parts.uri.path(), bytes).await?;
+        drop(body);
+        let room = door.room.hold(bytes.len())?;
+        (caller, bytes, room)
+    };
     if let Some(seat) = parts.extensions.get::<Arc<Seat>>() {
         seat.know();
     }

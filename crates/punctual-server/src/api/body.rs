@@ -91,6 +91,17 @@ impl Room {
         })
     }
 
+    /// Takes the room of a body that has arrived elsewhere.
+    #[cfg(feature = "sqs")]
+    pub(crate) fn hold(&self, bytes: usize) -> Result<Option<Held<'_>>, Problem> {
+        if bytes <= SMALL_BYTES {
+            return Ok(None);
+        }
+        let mut room = None;
+        self.extend(&mut room, bytes)?;
+        Ok(Some(Held { bytes: Vec::new(), _room: room }))
+    }
+
     /// Takes as much more room as a body of this size needs.
     fn extend<'a>(&'a self, room: &mut Option<SemaphorePermit<'a>>, bytes: usize) -> Result<(), Problem> {
         let held = room.as_ref().map_or(0, SemaphorePermit::num_permits);

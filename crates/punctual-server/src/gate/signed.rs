@@ -89,6 +89,16 @@ pub(crate) enum Claim {
     Signed(Box<Signer>),
 }
 
+impl Claim {
+    /// Whether only the hash of the body is left to compare: the caller has the key, as the head of its request shows.
+    pub(crate) fn is_verified(&self, parts: &Parts) -> bool {
+        match self {
+            Self::Known(_) => true,
+            Self::Signed(signer) => signer.signature.said_hash(parts).is_some(),
+        }
+    }
+}
+
 /// Keys that were looked up, and wrong ones for the log. All of that is bounded, and can be lost.
 #[derive(Debug)]
 pub(super) struct Keys {

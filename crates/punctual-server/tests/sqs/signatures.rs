@@ -9,7 +9,7 @@ use std::{
 };
 
 use axum::{Router, body::Body, http::Request};
-use futures_util::poll;
+use futures_util::{FutureExt as _, StreamExt as _, poll};
 use punctual::{
     CancellationToken, Client,
     testing::{Fault, FaultyStore},
@@ -303,4 +303,37 @@ async fn a_signed_hash_is_checked_before_the_body_and_against_it() {
     let never = Body::from_stream(futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>());
     let answer = send(&site.router, Request::from_parts(parts, never)).await;
     assert_eq!(answer.code(), "SignatureDoesNotMatch");
+}
+
+/// Who knows the id of a key can send bodies that are never checked, and must not take the room of those who have the key.
+#[tokio::test]
+async fn bodies_that_never_end_hold_up_nobody_who_has_the_key() {
+    let site = Site::with_queue().await;
+    let known = Key { secret: "x".to_owned(), ..site.admin.clone() };
+    let draft = site.draft("SendMessage", &json!({})).await;
+    let mut held = Vec::new();
+    for _ in 0..40 {
+        let (mut parts, _) = draft.request(&known).into_parts();
+        parts.headers.remove("x-amz-content-sha256");
+        let first = futures_util::stream::iter([Ok::<_, std::io::Error>(vec![b'x'; 8 * 1024 * 1024 - 1])]);
+        let body = Body::from_stream(first.chain(futures_util::stream::pending()));
+        let router = site.router.clone();
+        held.push(Box::pin(async move { send(&router, Request::from_parts(parts, body)).await }));
+    }
+    // Until each has sent what it sends: four of them fit.
+    for _ in 0..10_000 {
+        held.retain_mut(|request| request.now_or_never().is_none());
+        if held.len() <= 4 {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(held.len(), 4);
+    // With a hash that is signed and without one.
+    let body = json!({"QueueUrl": url("q"), "MessageBody": "x".repeat(200_000)});
+    site.ask("SendMessage", body.clone()).await.ok();
+    let mut request = site.draft("SendMessage", &body).await.request(&site.admin);
+    request.headers_mut().remove("x-amz-content-sha256");
+    let answer = send(&site.router, request).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
 }
