@@ -332,7 +332,8 @@ fn accepted_one(job: &NewJob, answer: &Enqueued) -> Accepted {
         Enqueued::Duplicate(existing) => Accepted::Gone(existing.id),
         Enqueued::Replaced { id, .. } => Accepted::Replaced(*id),
         Enqueued::Rescheduled { id, .. } => Accepted::Rescheduled(*id),
-        Enqueued::Full => Accepted::Full,
+        // Neither stored the job. Ids of drills meet none of another queue.
+        Enqueued::Full | Enqueued::Conflict { .. } => Accepted::Full,
     }
 }
 

@@ -52,7 +52,7 @@ pub mod job {
         filter::Filter,
         fingerprint::Fingerprint,
         id::IdMaker,
-        job::{Concurrency, Failure, Running, Scope, Status},
+        job::{Concurrency, Failure, IdempotencyKey, Running, Scope, Status},
         notes::{LogLine, Notes, Progress},
     };
     #[doc(hidden)]

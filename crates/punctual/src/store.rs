@@ -130,8 +130,13 @@ pub enum Enqueued {
         #[serde(rename = "run_at_ms")]
         run_at: Timestamp,
     },
-    /// Its id or its unique key is taken. Nothing was changed.
+    /// Its id or its unique key is taken by a job of its queue. Nothing was changed.
     Duplicate(Existing),
+    /// A job of another queue has its id (S4). Nothing was changed, and the job is not stored.
+    Conflict {
+        /// The id.
+        id: JobId,
+    },
     /// The waiting holder of its unique key got the new payload, options and due time.
     Replaced {
         /// The id of the holder.
@@ -153,12 +158,12 @@ pub enum Enqueued {
 }
 
 impl Enqueued {
-    /// Returns the id of the job; `None` if the queue was full.
+    /// Returns the id of the job; `None` if the queue was full, or if a job of another queue has its id.
     pub const fn id(&self) -> Option<JobId> {
         match self {
             Self::Inserted { id, .. } | Self::Replaced { id, .. } | Self::Rescheduled { id, .. } => Some(*id),
             Self::Duplicate(existing) => Some(existing.id),
-            Self::Full => None,
+            Self::Full | Self::Conflict { .. } => None,
         }
     }
 
@@ -167,11 +172,12 @@ impl Enqueued {
         matches!(self, Self::Inserted { .. })
     }
 
-    /// Returns `inserted`, `duplicate`, `replaced`, `rescheduled` or `full`.
+    /// Returns `inserted`, `duplicate`, `conflict`, `replaced`, `rescheduled` or `full`.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Inserted { .. } => "inserted",
             Self::Duplicate(_) => "duplicate",
+            Self::Conflict { .. } => "conflict",
             Self::Replaced { .. } => "replaced",
             Self::Rescheduled { .. } => "rescheduled",
             Self::Full => "full",
@@ -710,8 +716,8 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     ///
     /// The whole call is refused before any write if a job breaks a limit ([`NewJob::check`]) or expires at or before it is
     /// due. So it is if several jobs have more than 1 MiB of payloads together. Then, for each job: if its id is known, the
-    /// answer is `Duplicate`. An id is known from a record, also one that reads hide by its age, or because it is remembered
-    /// in the job's queue. Otherwise, if its unique key is held, the conflict rule decides. Otherwise, if the queue is at its
+    /// answer is `Duplicate`, or `Conflict` if its record is in another queue. An id is known from a record, also one that
+    /// reads hide by its age, or because it is remembered in the job's queue. Otherwise, if its unique key is held, the conflict rule decides. Otherwise, if the queue is at its
     /// cap, the answer is `Full`: it has `max_jobs` live jobs or more, or this payload would bring their bytes over
     /// `max_bytes`. Otherwise the job is inserted, and its queue is created if it is new. Only inserts are checked against
     /// the cap.
@@ -734,7 +740,8 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     ///
     /// A call is a repetition if its number is not above the instance's last one. Only its length is checked again. It writes
     /// nothing and answers for each job: `Full` if the last call has this number and gave this answer at the same position;
-    /// else `Duplicate` with the job's own record or the holder of its key; else `Duplicate` with the job's own id and state
+    /// else `Conflict` if a job of another queue has its id; else `Duplicate` with the job's own record or the holder of its
+    /// key; else `Duplicate` with the job's own id and state
     /// `None`. A call that is refused, or in which every job is `Full` (also an empty call), does not count as the instance's
     /// last one.
     fn enqueue<'a>(&'a self, call: CallId, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>>;

@@ -145,7 +145,7 @@ async fn one(session: &mut Session, args: &One, kind: &str) -> Result {
     let (queue, key) = (job.queue.clone(), job.unique.as_ref().map(|unique| unique.key.clone()));
     let answers = session.client.push(vec![job]).await?;
     let answer = answers.first().ok_or_else(|| Failure::corrupt("the store gave no answer"))?;
-    let Some(id) = answer.id() else { return Err(full(&queue)) };
+    let Some(id) = answer.id() else { return Err(refused(answer, &queue)) };
     // For a duplicate, the job is read to print its state. It may be gone, when only its id is remembered.
     let known = match answer {
         Enqueued::Duplicate(_) => session.client.get(id).await?,
@@ -161,7 +161,7 @@ async fn one(session: &mut Session, args: &One, kind: &str) -> Result {
             Some((if now < run_at { Status::Scheduled } else { Status::Ready }, run_at))
         }
         Enqueued::Duplicate(_) => known.map(|job| (job.status(now), job.run_at)),
-        Enqueued::Full => None,
+        Enqueued::Full | Enqueued::Conflict { .. } => None,
     };
     let unread = || {
         Failure::failed(format!("the receipt of job {id} could not be printed"))
@@ -249,8 +249,13 @@ fn told(
     text
 }
 
-/// Makes the error of a full queue; nothing was written.
-fn full(queue: &str) -> Failure {
+/// Makes the error of a job that was not stored.
+fn refused(answer: &Enqueued, queue: &str) -> Failure {
+    if let Enqueued::Conflict { id } = answer {
+        return Failure::conflict(format!("the id {id} is taken"))
+            .why(format!("a job of another queue than {queue:?} has it; nothing was stored"))
+            .hint("push the job with another --idempotency-key");
+    }
     Failure::store_full(format!("queue {queue:?} is full"))
         .why("max_jobs or max_bytes of the queue limits its waiting and running jobs")
         .hint(format!("punctual queue show {queue}    shows its caps; push again when jobs have ended"))
@@ -273,7 +278,7 @@ impl One {
         if let Some(id) = self.id {
             job.id = id;
         } else if let Some(key) = &self.idempotency_key {
-            job.id = wire::derived_id(&job, key, self.across_kinds)?;
+            wire::derive_id(&mut job, key, self.across_kinds)?;
         }
         Ok(job)
     }

@@ -124,7 +124,7 @@ async fn enqueue(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
         })
     });
     let jobs = jobs.collect::<Result<Vec<_>, _>>()?;
-    scope.in_queues(Right::Operate, jobs.iter().map(|job| job.queue.as_str()))?;
+    jobs.iter().try_for_each(|job| scope.new_job(job))?;
     let bytes = jobs.iter().map(|job| job.payload.bytes.len()).sum::<usize>();
     if number.is_none() && 1 < jobs.len() && BATCH_BYTES_MAX < bytes {
         // The client would make several calls of it, and one could be refused after another was stored.
@@ -137,14 +137,7 @@ async fn enqueue(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
         Some(call) if body.partial => store.enqueue_each(call, &pass_on(jobs)).await?,
         Some(call) => store.enqueue(call, &pass_on(jobs)).await?.into_iter().map(Some).collect(),
     };
-    let mut shown = Vec::with_capacity(results.len());
-    for result in results {
-        shown.push(match result {
-            Some(result) => Some(scope.enqueued(api, result).await),
-            None => None,
-        });
-    }
-    write(&EnqueueReply { results: shown, shard: store.shard() })
+    write(&EnqueueReply { results, shard: store.shard() })
 }
 
 async fn reserve(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
@@ -362,7 +355,7 @@ async fn doc(api: &Api, scope: &Scope, body: &[u8]) -> Answer {
         return write(&registrations::step(api, scope, &op).await?);
     }
     scope.doc(&op)?;
-    let made = api.client.store().doc(&op).await;
+    let made = api.client.store().doc(&op).await.map(|reply| scope.schedule(reply));
     let changed = match &op {
         DocOp::Get { .. } | DocOp::List { .. } => None,
         DocOp::Put { key, .. } => Some(("put", key)),

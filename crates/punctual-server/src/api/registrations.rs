@@ -6,9 +6,10 @@
 use std::time::Duration;
 
 use punctual::{
-    Error,
+    Error, ErrorKind,
+    limits::NAME_BYTES_MAX,
     store::{Doc, DocOp, DocReply, Precondition},
-    worker::WorkerInfo,
+    worker::{WorkerInfo, WorkerState},
 };
 
 use super::{Api, Problem, Scope};
@@ -19,6 +20,10 @@ const PREFIX: &str = "worker/";
 
 /// The largest of them, in bytes. A worker with 64 queues and 50 kinds of long names has less.
 const VALUE_BYTES_MAX: usize = 48 * 1024;
+/// The largest of them of a caller for some queues, in bytes, and how many such workers its queues have at most: they must not fill the pages on
+/// which others look for the workers of other queues.
+const NARROW_BYTES_MAX: usize = 16 * 1024;
+const NARROW_MAX: usize = 64;
 /// How far a worker's view of the clock of the store can be ahead.
 const AHEAD_MAX: Duration = Duration::from_mins(1);
 
@@ -42,10 +47,17 @@ pub(super) async fn step(api: &Api, scope: &Scope, op: &DocOp) -> Result<DocRepl
             scope.of_worker(Right::Operate, &info)?;
             // One that is far ahead would never be missing, and nobody would remove it.
             let now = api.client.store().now().await?;
-            if VALUE_BYTES_MAX < value.len() || now.after(AHEAD_MAX) < info.seen {
-                let detail =
-                    format!("a registration has up to {VALUE_BYTES_MAX} bytes, and is not of the future");
+            let bytes_max = if scope.is_narrow() { NARROW_BYTES_MAX } else { VALUE_BYTES_MAX };
+            let is_named =
+                [&info.name, &info.host, &info.version].iter().all(|text| text.len() <= NAME_BYTES_MAX);
+            if bytes_max < value.len() || !is_named || now.after(AHEAD_MAX) < info.seen {
+                let detail = format!(
+                    "a registration has up to {bytes_max} bytes, names of up to {NAME_BYTES_MAX}, and is not of the future"
+                );
                 return Err(Error::invalid(detail).into());
+            }
+            if scope.is_narrow() && *precondition == Precondition::IfAbsent {
+                make_room(api, scope).await?;
             }
             (key, Right::Operate)
         }
@@ -58,7 +70,7 @@ pub(super) async fn step(api: &Api, scope: &Scope, op: &DocOp) -> Result<DocRepl
     if scope.is_narrow() {
         // A condition on a version that was read before makes the change fail if it is another worker by then.
         match (is(api, key).await?, right) {
-            (Some(doc), Right::Read) if !sees(scope, &doc) => return Ok(DocReply::Is(None)),
+            (Some(doc), Right::Read) if !sees_all_of(scope, &doc) => return Ok(DocReply::Is(None)),
             (Some(doc), Right::Operate) => scope.of_worker(right, &WorkerInfo::read(key, &doc.value)?)?,
             _ => {}
         }
@@ -74,20 +86,54 @@ pub(super) async fn step(api: &Api, scope: &Scope, op: &DocOp) -> Result<DocRepl
         api.activity.note(scope.entry(order.name()).document(key), &made);
     }
     Ok(match made? {
-        DocReply::Conflict(Some(doc)) if scope.is_narrow() && !sees(scope, &doc) => DocReply::Conflict(None),
+        DocReply::Conflict(Some(doc)) if !sees_all_of(scope, &doc) => DocReply::Conflict(None),
         reply => reply,
     })
 }
 
-fn sees(scope: &Scope, doc: &Doc) -> bool {
-    WorkerInfo::read(&doc.key, &doc.value).is_ok_and(|info| scope.sees(&info))
+fn sees_all_of(scope: &Scope, doc: &Doc) -> bool {
+    !scope.is_narrow() || WorkerInfo::read(&doc.key, &doc.value).is_ok_and(|info| scope.sees_all_of(&info))
+}
+
+/// Makes room for one more worker of the caller's queues: the first of those that are missing is removed.
+///
+/// Two calls at the same time can exceed the limit by one each.
+async fn make_room(api: &Api, scope: &Scope) -> Result<(), Problem> {
+    let (mut after, mut own, mut missing) = (None, 0, None);
+    loop {
+        let page = api.client.workers(after.as_deref()).await?;
+        for info in page.workers.into_iter().filter(|info| scope.of_worker(Right::Operate, info).is_ok()) {
+            own += 1;
+            let is_first = |first: &WorkerInfo| info.seen < first.seen;
+            if info.state == WorkerState::Missing && missing.as_ref().is_none_or(is_first) {
+                missing = Some(info);
+            }
+        }
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    if own < NARROW_MAX {
+        return Ok(());
+    }
+    let Some(info) = missing else {
+        let detail = format!("the queues of the token have {NARROW_MAX} registered workers");
+        return Err(Problem::from(Error::new(ErrorKind::Full, detail))
+            .with_hint("stop some of them, or use a token for the whole store"));
+    };
+    let key = format!("{PREFIX}{}", info.id);
+    let Some(doc) = is(api, &key).await? else { return Ok(()) };
+    let remove = DocOp::Remove { key, precondition: Precondition::IfVersion(doc.version) };
+    api.client.store().doc(&remove).await?;
+    Ok(())
 }
 
 async fn is(api: &Api, key: &str) -> Result<Option<Doc>, Problem> {
     match api.client.store().doc(&DocOp::Get { key: key.to_owned() }).await? {
         DocReply::Is(doc) => Ok(doc),
         DocReply::Conflict(_) | DocReply::Page { .. } => {
-            Err(Error::new(punctual::ErrorKind::Corrupt, "the store answered another question").into())
+            Err(Error::new(ErrorKind::Corrupt, "the store answered another question").into())
         }
     }
 }

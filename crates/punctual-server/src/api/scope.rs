@@ -4,12 +4,13 @@ use std::{collections::BTreeSet, convert::Infallible};
 
 use axum::{extract::FromRequestParts, http::request::Parts};
 use punctual::{
-    JobId, JobRecord, Payload,
+    JobId, JobRecord, NewJob, Payload,
     job::Filter,
-    store::{BoardAct, DocOp, Enqueued, Existing, Lease, LockOp, QueueOp, Reserve, ToolOp},
+    store::{BoardAct, DocOp, DocReply, Lease, LockOp, QueueOp, Reserve, ToolOp},
     topic::TOPICS_QUEUE,
     worker::WorkerInfo,
 };
+use serde::Deserialize;
 
 use super::{Api, Problem};
 use crate::{
@@ -109,29 +110,32 @@ impl Scope {
         let jobs: BTreeSet<JobId> = leases.iter().map(|lease| lease.job).collect();
         for id in jobs {
             if let Some(job) = api.client.get(id).await? {
-                self.may(Right::Operate, Some(&job.queue))?;
+                self.unnamed(Right::Operate, &job.queue, "a lease is of a job in a queue")?;
             }
         }
         Ok(())
     }
 
-    /// Hides from a caller for some queues what another queue's job is like, if an id leads to one.
-    ///
-    /// It fails for nobody: other jobs of the call may have been stored. Of a job that cannot be read now, everything is hidden.
-    pub(super) async fn enqueued(&self, api: &Api, result: Enqueued) -> Enqueued {
-        let Enqueued::Duplicate(existing) = result else { return result };
-        if self.is_narrow() {
-            let is_shown = match api.client.get(existing.id).await {
-                Ok(job) => job.is_none_or(|job| self.may(Right::Operate, Some(&job.queue)).is_ok()),
-                Err(_) => false,
-            };
-            if !is_shown {
-                let id = existing.id;
-                let unknown = Existing { id, kind: None, state: None, version: 0, cancel_requested: false };
-                return Enqueued::Duplicate(unknown);
-            }
+    /// Checks the right in a queue that the request does not name, so that the refusal must not name it either.
+    fn unnamed(&self, right: Right, queue: &str, what: &str) -> Result<(), Problem> {
+        let Some(caller) = &self.0 else { return Ok(()) };
+        caller.has(right)?;
+        if caller.may(right, Some(queue)).is_err() {
+            return Err(Refusal::elsewhere(what).into());
         }
-        Enqueued::Duplicate(existing)
+        Ok(())
+    }
+
+    /// Checks the right to enqueue a job.
+    ///
+    /// A derived id belongs to the queue that it is derived from, and does not show which that is. So a caller for some queues must give the key,
+    /// from which the server has derived the id itself. Otherwise a job in its own queue could stand for one that another queue expects.
+    pub(super) fn new_job(&self, job: &NewJob) -> Result<(), Problem> {
+        self.may(Right::Operate, Some(&job.queue))?;
+        if self.is_narrow() && job.id.is_derived() && job.proven_key().is_none() {
+            return Err(Refusal::underived().into());
+        }
+        Ok(())
     }
 
     /// Checks the right to read a job, and hides from it what the caller must not see. The job of another queue is not there.
@@ -174,8 +178,8 @@ impl Scope {
         self.may(right, Some(name))
     }
 
-    /// Checks a step on documents. Those of tokens, operations and the activity log are for admins. A schedule, which has a payload, can be read by a caller
-    /// that knows its name: the run of a tick enqueues the next one.
+    /// Checks a step on documents. Those of tokens, operations and the activity log are for admins. A schedule can be read by a caller for the queue of its job
+    /// ([`Scope::schedule`]): the run of a tick enqueues the next one.
     pub(super) fn doc(&self, op: &DocOp) -> Result<(), Problem> {
         if self.hides_payloads() {
             return Err(
@@ -192,9 +196,46 @@ impl Scope {
         self.may(right, None)
     }
 
+    /// Hides from a caller for some queues the document of a schedule whose job goes to another queue, and of one that cannot be read.
+    pub(super) fn schedule(&self, reply: DocReply) -> DocReply {
+        #[derive(Deserialize)]
+        struct Schedule {
+            job: Job,
+        }
+        #[derive(Deserialize)]
+        struct Job {
+            queue: String,
+        }
+        match reply {
+            DocReply::Is(Some(doc)) if self.is_narrow() && doc.key.starts_with(SCHEDULES) => {
+                let queue = serde_json::from_slice::<Schedule>(&doc.value).map(|schedule| schedule.job.queue);
+                let is_seen = queue.is_ok_and(|queue| self.may(Right::Read, Some(&queue)).is_ok());
+                DocReply::Is(Some(doc).filter(|_| is_seen))
+            }
+            reply => reply,
+        }
+    }
+
     /// Whether the caller can see a worker: it serves a queue that the caller may read.
     pub(super) fn sees(&self, info: &WorkerInfo) -> bool {
         !self.is_narrow() || info.queues.iter().any(|queue| self.may(Right::Read, Some(&queue.name)).is_ok())
+    }
+
+    /// Whether the caller can see all queues of a worker, and so everything that it says of itself.
+    pub(super) fn sees_all_of(&self, info: &WorkerInfo) -> bool {
+        let is_seen = |name: &str| self.may(Right::Read, Some(name)).is_ok();
+        !self.is_narrow() || !info.queues.is_empty() && info.queues.iter().all(|queue| is_seen(&queue.name))
+    }
+
+    /// Returns a worker as the caller may see it. Of one that also serves other queues, it sees neither these nor its machine, process, kinds or receiver.
+    pub(super) fn worker(&self, mut info: WorkerInfo) -> WorkerInfo {
+        if self.sees_all_of(&info) {
+            return info;
+        }
+        info.queues.retain(|queue| self.may(Right::Read, Some(&queue.name)).is_ok());
+        (info.name, info.host, info.pid) = (info.id.clone(), String::new(), 0);
+        (info.kinds, info.more_kinds, info.forwards) = (Vec::new(), 0, None);
+        info
     }
 
     /// Checks the right in all queues of a worker.
@@ -202,7 +243,9 @@ impl Scope {
         if info.queues.is_empty() {
             return self.in_store(right);
         }
-        self.in_queues(right, info.queues.iter().map(|queue| queue.name.as_str()))
+        info.queues
+            .iter()
+            .try_for_each(|queue| self.unnamed(right, &queue.name, "the worker also serves a queue"))
     }
 
     /// Checks a step on a tool.

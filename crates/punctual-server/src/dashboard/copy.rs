@@ -70,8 +70,8 @@ pub(super) async fn duplicate(
     }
     let mut copy = copy(&job, id, delay);
     // With or without its unique key, it is in the same shard, so the same form makes one copy.
-    let id = wire::derived_id(&copy, &id.to_string(), false)?;
-    copy.id = id;
+    wire::derive_id(&mut copy, &id.to_string(), false)?;
+    let id = copy.id;
     match push(&board, copy.clone()).await? {
         Enqueued::Full => back(job.id, "full", None),
         // Another job holds the key. The store says so in the step that would have enqueued the copy.
@@ -81,6 +81,8 @@ pub(super) async fn duplicate(
                 done => back(done.id().unwrap_or(id), "copy-without-key", Some(holder.id)),
             }
         }
+        // Its id is one of this form alone.
+        Enqueued::Conflict { .. } => back(job.id, "stale", None),
         done => back(done.id().unwrap_or(id), "copy", None),
     }
 }

@@ -67,6 +67,23 @@ impl Refusal {
         Self::new(StatusCode::FORBIDDEN, "forbidden", message, hint)
     }
 
+    /// Of a caller for some queues that gives a derived id without its key.
+    pub(crate) fn underived() -> Self {
+        Self::forbidden(
+            "the id is one that is derived from an idempotency key, and the token is for some queues only",
+            "send the idempotency_key instead of the id, or use a token for the whole store",
+        )
+    }
+
+    /// Of a caller for some queues. It does not say which queue is concerned, since the request does not name it. `what` is the thing that
+    /// is in it.
+    pub(crate) fn elsewhere(what: &str) -> Self {
+        Self::forbidden(
+            format!("{what} that the token is not for"),
+            "use a token for this queue, or one for the whole store",
+        )
+    }
+
     /// Of a caller from which payloads are hidden.
     pub(crate) fn hidden(message: &'static str) -> Self {
         Self::forbidden(message, "use a token that shows payloads")

@@ -130,6 +130,9 @@ fn finish(name: &str, sent: Sent, answer: &Enqueued) -> Result<Sent, Fault> {
         | Enqueued::Duplicate(Existing { id, .. })
         | Enqueued::Replaced { id, .. }
         | Enqueued::Rescheduled { id, .. } => id,
+        Enqueued::Conflict { .. } => {
+            return Err(Fault::new(Code::InternalFailure, "A job of another queue has the id of the message. Send it again."));
+        }
         Enqueued::Full => {
             return Err(Fault::new(Code::OverLimit, "The queue has as many jobs as its settings max_jobs or max_bytes allow."));
         }

@@ -10,10 +10,14 @@ use std::{
 };
 
 use punctual::{
-    CancellationToken, Client,
+    CancellationToken, Client, ErrorKind, NewJob, Payload,
+    store::{Enqueued, http::HttpStore},
     testing::{Fault, FaultyStore},
 };
-use punctual_server::Server;
+use punctual_server::{
+    Server,
+    token::{self, NewToken, Role},
+};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -240,4 +244,27 @@ async fn garbage_instead_of_http_ends_its_connection_only() {
     let answer = live.call("now", "{}").await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     drop(live.client);
+}
+
+/// A client knows the id that follows from its key, and sends the key, so that a token for the queue suffices.
+#[tokio::test]
+async fn a_token_for_a_queue_enqueues_by_keys_over_http() {
+    let live = Live::new(Duration::ZERO).await;
+    let new = NewToken { queues: Some(vec!["mail".to_owned()]), ..NewToken::new("bo", Role::Operate) };
+    let made = token::make(&live.client, &new, token::random().unwrap()).await.unwrap();
+    let url = format!("http://:{}@{}", made.secret.expose(), live.addr);
+    let narrow = Client::new(Arc::new(HttpStore::open(&url).await.unwrap()));
+    for across_kinds in [false, true] {
+        let mut job = NewJob::new(narrow.make_id(), "k", "mail", Payload::json("1"));
+        job.derive_id("welcome:42", across_kinds);
+        let first = narrow.push(vec![job.clone()]).await.unwrap();
+        assert!(matches!(first[0], Enqueued::Inserted { id, .. } if id == job.id), "{first:?}");
+        for client in [&narrow, &live.client] {
+            let again = client.push(vec![job.clone()]).await.unwrap();
+            assert!(matches!(&again[0], Enqueued::Duplicate(met) if met.id == job.id), "{again:?}");
+        }
+        let unproven = NewJob { idempotency_key: None, ..job };
+        assert_eq!(narrow.push(vec![unproven]).await.unwrap_err().kind(), ErrorKind::Forbidden);
+    }
+    live.stop.cancel();
 }

@@ -1,19 +1,13 @@
 //! Each call and resource with each body that changes what it needs, for each token.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use axum::{
     body::Body,
     http::{Method, Request},
 };
-use punctual::{
-    Client, Timestamp,
-    testing::{Fault, FaultyStore},
-};
-use punctual_server::{
-    Server,
-    token::Role::{self, Admin, Operate, Read},
-};
+use punctual::{JobId, Timestamp};
+use punctual_server::token::Role::{self, Admin, Operate, Read};
 use serde_json::{Value, json};
 
 use crate::site::{Answer, Jobs, Site, Tokens, registration};
@@ -445,36 +439,67 @@ async fn every_call_is_in_the_table_and_none_is_open() {
     assert!(before == site.everything().await);
 }
 
-/// An id of another queue's job is answered as it must be, and says nothing of that job.
+/// An id of another queue's job is no duplicate: nothing of the caller's queue is there, and nothing of that job is said.
 #[tokio::test]
-async fn an_enqueue_shows_no_job_of_another_queue() {
+async fn an_id_of_another_queue_is_a_conflict() {
     let site = Site::new().await;
-    let body = json!({"jobs": [{"id": site.sms.waiting, "kind": "k", "queue": "mail"}]});
-    let answer = site.call(&site.tokens.mail_operate, "enqueue", &body).await;
-    let result = answer.json()["results"][0].clone();
-    assert_eq!(result["status"], "duplicate", "{answer:?}");
-    assert!(result["kind"].is_null() && result["state"].is_null() && result["version"] == 0, "{answer:?}");
-    let answer =
-        site.ask(&site.tokens.mail_operate, Method::POST, "jobs", Some(&body["jobs"][0])).await.json();
-    assert_eq!(answer["status"], "duplicate", "{answer}");
-    assert!(answer["kind"].is_null() && answer["state"].is_null() && answer["version"] == 0, "{answer}");
-    let answer = site.call(&site.tokens.operate, "enqueue", &body).await;
-    assert_eq!(answer.json()["results"][0]["state"], "waiting", "{answer:?}");
+    let job = json!({"id": site.sms.waiting, "kind": "k", "queue": "mail"});
+    for token in [&site.tokens.mail_operate, &site.tokens.operate] {
+        let answer =
+            site.call(token, "enqueue", &json!({"jobs": [job, {"kind": "k", "queue": "mail"}]})).await.json();
+        assert_eq!(answer["results"][0], json!({"status": "conflict", "id": site.sms.waiting}));
+        assert_eq!(answer["results"][1]["status"], "inserted", "others of the call are stored: {answer}");
+        let answer = site.ask(token, Method::POST, "jobs", Some(&job)).await;
+        assert!(answer.is(409, "conflict") && !answer.text.contains("sms"), "{answer:?}");
+    }
+    // In its own queue it is a duplicate, and says where the job stands.
+    let job = json!({"id": site.mail.waiting, "kind": "k", "queue": "mail"});
+    let answer = site.call(&site.tokens.mail_operate, "enqueue", &json!({"jobs": [job]})).await.json();
+    assert_eq!(
+        (&answer["results"][0]["status"], &answer["results"][0]["state"]),
+        (&json!("duplicate"), &json!("waiting"))
+    );
 }
 
-/// By the time a duplicate is looked up, other jobs of the call are stored: no error says that nothing was changed.
+/// An id that follows from queue, kind and key is public before its job is there. A token for another queue must not take it.
 #[tokio::test]
-async fn an_enqueue_is_answered_though_its_duplicate_cannot_be_read() {
-    let mut site = Site::new().await;
-    let store = FaultyStore::new(Arc::clone(site.client().store()), |verb| match verb {
-        "get" => Fault::Before,
-        _ => Fault::Pass,
-    });
-    site.router = Server::new(&Client::new(Arc::new(store))).router(&site.stop);
-    let job = json!({"kind": "k", "queue": "mail"});
-    let known = json!({"id": site.mail.waiting, "kind": "k", "queue": "mail"});
-    let answer = site.call(&site.tokens.mail_operate, "enqueue", &json!({"jobs": [job, known]})).await.json();
-    assert_eq!(answer["results"][0]["status"], "inserted", "{answer}");
-    assert_eq!(answer["results"][1]["status"], "duplicate", "{answer}");
-    assert!(answer["results"][1]["state"].is_null(), "{answer}");
+async fn a_derived_id_needs_its_key() {
+    let site = Site::new().await;
+    let id = JobId::derived_of_kind("k", "sms", None, "welcome:43");
+    let before = site.everything().await;
+    for job in [
+        json!({"id": id, "kind": "k", "queue": "mail"}),
+        json!({"id": JobId::derived_of_kind("k", "mail", None, "x"), "kind": "k", "queue": "mail"}),
+    ] {
+        let token = &site.tokens.mail_admin;
+        let answer =
+            site.call(token, "enqueue", &json!({"jobs": [{"kind": "k", "queue": "mail"}, job]})).await;
+        assert!(answer.is(403, "forbidden") && answer.text.contains("idempotency_key"), "{answer:?}");
+        let numbered = json!({"jobs": [job], "instance": "b7", "call": 1});
+        assert!(site.call(token, "enqueue", &numbered).await.is(403, "forbidden"));
+        assert!(site.ask(token, Method::POST, "jobs", Some(&job)).await.is(403, "forbidden"));
+        let lines = Request::post("/api/v1/jobs").header("content-type", "application/x-ndjson");
+        let answer = site.request(token, lines.body(Body::from(job.to_string())).unwrap()).await;
+        assert!(answer.text.contains("forbidden"), "{answer:?}");
+        assert!(before == site.everything().await, "something changed");
+    }
+    // With the key, the server derives the id, and the caller with all rights meets the same one.
+    let job = json!({"kind": "k", "queue": "mail", "idempotency_key": "x"});
+    let first = site.ask(&site.tokens.mail_operate, Method::POST, "jobs", Some(&job)).await.json();
+    assert_eq!(
+        (&first["status"], &first["id"]),
+        (&json!("inserted"), &json!(JobId::derived_of_kind("k", "mail", None, "x")))
+    );
+    let again = site
+        .ask(
+            &site.tokens.operate,
+            Method::POST,
+            "jobs",
+            Some(&json!({"id": first["id"], "kind": "k", "queue": "mail"})),
+        )
+        .await;
+    assert_eq!(again.json()["status"], "duplicate", "{again:?}");
+    let job = json!({"kind": "k", "queue": "sms", "idempotency_key": "welcome:43"});
+    let made = site.ask(&site.tokens.admin, Method::POST, "jobs", Some(&job)).await;
+    assert_eq!((made.status, &made.json()["id"]), (201, &json!(id)));
 }

@@ -42,7 +42,9 @@ async fn a_token_for_a_queue_changes_only_workers_of_its_queues() {
     let put = DocOp::Put { key: key.clone(), precondition: Precondition::Always, value };
     site.client().store().doc(&put).await.unwrap();
     assert_eq!(seen(&site, &site.tokens.mail_read).await, [site.mail.worker, both]);
-    let doc = site.call(&site.tokens.mail_read, "doc", &json!({"get": {"key": key}})).await.json();
+    let hidden = site.call(&site.tokens.mail_read, "doc", &json!({"get": {"key": key}})).await;
+    assert_eq!(hidden.text, r#"{"is":null}"#, "the document names the other queue");
+    let doc = site.call(&site.tokens.read, "doc", &json!({"get": {"key": key}})).await.json();
     let version = &doc["is"]["version"];
     let before = site.everything().await;
     let own = registration(&["mail"], Timestamp::default());
@@ -71,6 +73,43 @@ async fn a_token_for_a_queue_changes_only_workers_of_its_queues() {
         assert!(answer.is(422, "invalid"), "{op}: {answer:?}");
     }
     assert!(before == site.everything().await, "something changed");
+}
+
+/// A token for one queue can register workers, and must not fill the pages on which others look for theirs.
+#[tokio::test]
+async fn registrations_of_a_token_for_a_queue_are_bounded_and_hide_no_others() {
+    let site = Site::new().await;
+    let now = site.client().store().now().await.unwrap();
+    let key = |n: usize| format!("worker/0000000000000{n:03x}");
+    let put = |n: usize, value: String| json!({"put": {"key": key(n), "precondition": "if_absent", "value": value}});
+    let padded = |bytes: usize| {
+        json!({"name": "w", "seen_ms": now, "queues": [{"name": "mail"}], "kinds": ["k".repeat(bytes)]})
+            .to_string()
+    };
+    for wrong in [
+        padded(16 * 1024),
+        json!({"name": "w".repeat(256), "seen_ms": now, "queues": [{"name": "mail"}]}).to_string(),
+    ] {
+        let answer = site.call(&site.tokens.mail_operate, "doc", &put(0x300, wrong)).await;
+        assert!(answer.is(422, "invalid"), "{answer:?}");
+    }
+    // The site has one of this queue.
+    for n in 0x300..0x300 + 63 {
+        let answer = site.call(&site.tokens.mail_operate, "doc", &put(n, padded(15 * 1024))).await;
+        assert_eq!(answer.status, 200, "{n:x}: {answer:?}");
+    }
+    let answer = site.call(&site.tokens.mail_operate, "doc", &put(0x3ff, padded(1))).await;
+    assert!(answer.is(507, "store_full"), "{answer:?}");
+    // The real ones are on the first page, before and after these.
+    let all = site.client().workers(None).await.unwrap();
+    assert_eq!((all.workers.len(), all.next), (65, None));
+    assert!(all.workers.iter().any(|info| info.id == site.sms.worker));
+    // One that is missing makes room.
+    site.t.advance(std::time::Duration::from_mins(2));
+    let now = site.client().store().now().await.unwrap();
+    let value = registration(&["mail"], now);
+    assert_eq!(site.call(&site.tokens.mail_operate, "doc", &put(0x3ff, value)).await.status, 200);
+    assert_eq!(site.client().workers(None).await.unwrap().workers.len(), 65);
 }
 
 #[tokio::test]

@@ -493,6 +493,10 @@ pub enum OnConflict {
 pub struct NewJob {
     /// The id, made by the caller.
     pub id: JobId,
+    /// The key that the id is derived from, if it is known. [`NewJob::derive_id`] sets both.
+    ///
+    /// A store looks at the id only. Over HTTP the key is sent instead, so that the server derives the id itself.
+    pub idempotency_key: Option<IdempotencyKey>,
     /// The name that selects the handler: 1 to 255 bytes without control characters and without white space at its ends.
     pub kind: String,
     /// The queue: a name like that of a kind, but not `.` or `..`. Names that start with `$` are reserved, except
@@ -518,11 +522,21 @@ pub struct NewJob {
     pub headers: BTreeMap<String, String>,
 }
 
+/// The text that a derived id is made from, and the scope within which it is compared.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct IdempotencyKey {
+    /// The text, 1 byte to 1 KiB.
+    pub key: String,
+    /// Whether it is compared across kinds (default: within the kind).
+    pub across_kinds: bool,
+}
+
 impl NewJob {
     /// Makes a job that is due now, with no options chosen.
     pub fn new(id: JobId, kind: impl Into<String>, queue: impl Into<String>, payload: Payload) -> Self {
         Self {
             id,
+            idempotency_key: None,
             kind: kind.into(),
             queue: queue.into(),
             payload,
@@ -549,6 +563,34 @@ impl NewJob {
     /// It depends on the kind, the queue and the placement key of the job.
     pub fn derived_id(&self, key: &str) -> JobId {
         JobId::derived_of_kind(&self.kind, &self.queue, self.placement_key(), key)
+    }
+
+    /// Derives the id from a key, and keeps the key.
+    ///
+    /// Call it last: the id also depends on the queue, the placement key, and the kind unless `across_kinds`. The length of the key
+    /// is not checked.
+    ///
+    /// ```
+    /// # use punctual::{JobId, NewJob, Payload, job::IdMaker};
+    /// let id = IdMaker::default().make(1_795_192_330_000, 0, 7);
+    /// let mut job = NewJob::new(id, "email.send", "mail", Payload::json("1"));
+    /// job.derive_id("welcome:42", false);
+    /// assert_eq!(job.id, JobId::derived_of_kind("email.send", "mail", None, "welcome:42"));
+    /// ```
+    pub fn derive_id(&mut self, key: impl Into<String>, across_kinds: bool) {
+        let key = IdempotencyKey { key: key.into(), across_kinds };
+        self.id = self.id_of(&key);
+        self.idempotency_key = Some(key);
+    }
+
+    /// Returns the key that the id follows from, if the job has one from which it really does.
+    pub fn proven_key(&self) -> Option<&IdempotencyKey> {
+        self.idempotency_key.as_ref().filter(|key| self.id_of(key) == self.id)
+    }
+
+    fn id_of(&self, IdempotencyKey { key, across_kinds }: &IdempotencyKey) -> JobId {
+        let kind = if *across_kinds { None } else { Some(&*self.kind) };
+        JobId::derived_within(kind, &self.queue, self.placement_key(), key)
     }
 
     /// Checks all limits that need no clock.

@@ -157,7 +157,7 @@ impl Schedule {
         job.headers.insert(SCHEDULED_FOR.to_owned(), at.as_ms().to_string());
         let round = if 0 < round { format!("/{round}") } else { String::new() };
         let key = format!("{}/{generation}/{}{round}", key(name), at.as_ms());
-        job.id = JobId::derived(&job.queue, job.placement_key(), &key);
+        job.derive_id(key, true);
         job
     }
 

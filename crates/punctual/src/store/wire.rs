@@ -17,7 +17,7 @@ pub use self::{
         BatchBody, ExtendBody, ExtendReply, QueueBody, ReserveBody, ReservedBody, SettleBody, SettleReply,
         SettledBody, SettlementBody, SettlementView, TakeBody,
     },
-    line::{LINE_BYTES_MAX, NewJobView, derived_id, job, payload, unchecked, words},
+    line::{LINE_BYTES_MAX, NewJobView, derive_id, job, payload, unchecked, words},
     read::{
         CountBody, DoctorReply, EnqueueBody, EnqueueReply, GetBody, HolderBody, IdentityReply, JobReply,
         JobsReply, ListBody, Nothing, NowReply, PageBody, QueueCallBody, QueuesBody, QueuesReply, StoreReply,
@@ -197,6 +197,31 @@ mod tests {
             let text = serde_json::to_string(&JobView::exact(&record, record.created_at)).unwrap();
             assert_eq!(serde_json::from_str::<JobRecord>(&text).unwrap(), record, "{text}");
         }
+    }
+
+    /// A server derives an id itself, so that a token of some queues can use keys.
+    #[test]
+    fn a_key_is_sent_in_place_of_the_id_that_follows_from_it() {
+        let plain = || NewJob::new(jobs().remove(0).id, "k", "mail", Payload::json("1"));
+        let sent = |job: &NewJob| serde_json::to_string(&NewJobView::new(job)).unwrap();
+        for unique in [None, Some(Unique::key("u")), Some(Unique::key("u").across_kinds())] {
+            for across_kinds in [false, true] {
+                let mut job = NewJob { unique: unique.clone(), group: Some("acme".to_owned()), ..plain() };
+                job.derive_id("welcome:42", across_kinds);
+                let text = sent(&job);
+                let read = unchecked(&text, || plain().id).unwrap();
+                assert_eq!((read.id, &read.unique), (job.id, &job.unique), "{text}");
+                // One field of a line says it of both keys.
+                let is_said = !across_kinds || unique.as_ref().is_none_or(|unique| unique.across_kinds);
+                assert_eq!(!text.contains(r#""id":"#), is_said, "{text}");
+                assert_eq!(read.proven_key().is_some(), is_said, "{text}");
+            }
+        }
+        // A key from which the id does not follow proves nothing.
+        let mut moved = plain();
+        moved.derive_id("welcome:42", false);
+        moved.queue = "sms".to_owned();
+        assert!(moved.proven_key().is_none() && sent(&moved).contains(r#""id":"#));
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use punctual::{
-    Backoff, JobId, OnConflict, Payload, Priority, State, Timestamp, Unique, When, job::Concurrency,
-    store::Enqueued,
+    Backoff, JobId, OnConflict, Payload, Priority, State, Timestamp, Unique, When,
+    job::Concurrency,
+    store::{CallId, Enqueued},
 };
 
 use crate::fixture::{CANCEL, Fixture, QUEUE, at, duplicate, duplicate_of_cancelled, millis, secs};
@@ -95,12 +96,26 @@ pub(crate) async fn an_id_enqueued_twice_is_a_duplicate(t: Fixture) {
     assert_eq!(t.get(run.job.id).await.payload, Payload::json("1"));
 }
 
-/// S3: an id is one job, whatever queue a second enqueue names.
-pub(crate) async fn an_id_that_has_a_record_is_known_in_every_queue(t: Fixture) {
+/// S3, S4: an id is one job, whatever queue a second enqueue names. In another queue it is a conflict: no job is there, nor will be.
+pub(crate) async fn an_id_of_another_queue_is_a_conflict(t: Fixture) {
     let id = t.add().await;
     let elsewhere = t.job_with(|job| (job.id, job.queue) = (id, "bulk".to_owned()));
-    assert_eq!(t.enqueue(elsewhere).await, duplicate(id, State::Waiting, 1));
-    assert_eq!(t.store.queues(None).await.unwrap(), [QUEUE]);
+    assert_eq!(t.enqueue(elsewhere.clone()).await, Enqueued::Conflict { id });
+    assert_eq!(t.store.queues(None).await.unwrap(), [QUEUE], "nothing is written");
+    // Also in a queue that has jobs, beside others of the call, and in its repetition.
+    let (there, more) = (t.job_with(|job| job.queue = "bulk".to_owned()), t.job());
+    let jobs = [there.clone(), elsewhere, more.clone()];
+    let call = CallId { instance: 77, number: 1 };
+    let answers = t.store.enqueue(call, &jobs).await.unwrap();
+    assert_eq!(answers.iter().map(Enqueued::name).collect::<Vec<_>>(), ["inserted", "conflict", "inserted"]);
+    let again = t.store.enqueue(call, &jobs).await.unwrap();
+    assert_eq!(again.iter().map(Enqueued::name).collect::<Vec<_>>(), ["duplicate", "conflict", "duplicate"]);
+    // Of two jobs of one call with the same id, the second meets the first.
+    let (one, two) = (t.job(), |id| t.job_with(|job| (job.id, job.queue) = (id, "bulk".to_owned())));
+    let two = two(one.id);
+    let answers = t.enqueue_all(&[one, two.clone()]).await;
+    assert_eq!(answers.iter().map(Enqueued::name).collect::<Vec<_>>(), ["inserted", "conflict"]);
+    assert_eq!((t.get(id).await.queue, t.get(two.id).await.queue), (QUEUE.to_owned(), QUEUE.to_owned()));
 }
 
 /// S3, S4: an id is looked at before the key, so a repeated job can't replace another one.

@@ -71,7 +71,7 @@ conformance!(
         jobs_of_one_call_see_each_other,
         a_key_is_held_within_its_call,
         an_id_enqueued_twice_is_a_duplicate,
-        an_id_that_has_a_record_is_known_in_every_queue,
+        an_id_of_another_queue_is_a_conflict,
         the_id_is_looked_at_before_the_key,
         the_key_is_looked_at_before_the_cap,
         earlier_than_now_means_due_now,

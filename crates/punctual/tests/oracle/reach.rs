@@ -155,6 +155,8 @@ fn asked_of_job(job: &NewJob, count: &mut impl FnMut(String)) {
     let usual = NewJob::new(job.id, "k", "a", job.payload.clone());
     let NewJob {
         id: _,
+        // Stores look at the id only.
+        idempotency_key: _,
         kind,
         queue,
         payload,

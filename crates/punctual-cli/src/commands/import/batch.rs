@@ -53,6 +53,7 @@ fn read(answer: &Enqueued) -> Result<Answer> {
         Enqueued::Full => Err(Failure::store_full("a queue is full")
             .why("max_jobs or max_bytes of the queue is reached; imported jobs stay in the store, the rest stays at --from")
             .hint("punctual queue ls    lists the queues; run the same command again when jobs have ended")),
+        Enqueued::Conflict { id } => Ok(Answer::Refused(format!("a job of another queue has the id {id}"))),
         Enqueued::Duplicate(Existing { state: None, .. }) => Ok(Answer::Remembered),
         _ => Ok(Answer::Here),
     }

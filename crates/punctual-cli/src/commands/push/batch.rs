@@ -178,12 +178,17 @@ impl Summary {
                 Ok(Enqueued::Full) => {
                     self.refuse(out, line, "store_full", "the queue is full (max_jobs or max_bytes)")?;
                 }
+                Ok(Enqueued::Conflict { id }) => {
+                    self.refuse(out, line, "conflict", &format!("a job of another queue has the id {id}"))?;
+                }
                 Ok(answer) => {
                     *match answer {
                         Enqueued::Inserted { .. } => &mut self.inserted,
                         Enqueued::Duplicate(_) => &mut self.duplicate,
                         Enqueued::Replaced { .. } => &mut self.replaced,
-                        Enqueued::Rescheduled { .. } | Enqueued::Full => &mut self.rescheduled,
+                        Enqueued::Rescheduled { .. } | Enqueued::Full | Enqueued::Conflict { .. } => {
+                            &mut self.rescheduled
+                        }
                     } += 1;
                     if let Some(id) = answer.id() {
                         writeln!(out, "{{\"id\":\"{id}\",\"status\":\"{}\"}}", answer.name())?;

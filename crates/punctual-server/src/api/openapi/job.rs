@@ -232,7 +232,16 @@ fn enqueued() -> Value {
         "What became of a job.",
         [
             due("inserted", "The job was stored."),
-            status("duplicate", "Its id or unique key is taken. Nothing was changed.", duplicate),
+            status(
+                "duplicate",
+                "Its id or unique key is taken in its queue. Nothing was changed.",
+                duplicate,
+            ),
+            status(
+                "conflict",
+                "A job of another queue has the id. The job was not stored.",
+                [("id", id("The id."))],
+            ),
             due("replaced", "The waiting holder of its unique key got its payload, options and due time."),
             due("rescheduled", "The waiting holder of its unique key got its due time."),
             status("full", "The queue is at its cap. The job was not stored.", []),

@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use punctual::{
-    Error, JobId, Timestamp,
+    Error, ErrorKind, JobId, Timestamp,
     store::{
         Enqueued,
         wire::{self, JobView, ListBody, Nothing, WAIT_MAX},
@@ -18,10 +18,7 @@ use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::{headers, query, stream};
-use crate::{
-    api::{Api, Problem, Scope, calls, json},
-    gate::Right,
-};
+use crate::api::{Api, Problem, Scope, calls, json};
 
 /// Returns a page of jobs (default: 50).
 pub(super) async fn list(State(api): State<Arc<Api>>, scope: Scope, uri: Uri) -> Result<Response, Problem> {
@@ -110,28 +107,30 @@ pub(super) async fn enqueue(
     if let Some(header) = headers::idempotency_key(headers)? {
         let keys: Keys = calls::read(text.as_bytes())?;
         let key = keys.key(Some(header))?.unwrap_or(header);
-        job.id = wire::derived_id(&job, key, keys.across_kinds.unwrap_or_default())?;
+        wire::derive_id(&mut job, key, keys.across_kinds.unwrap_or_default())?;
     }
-    scope.in_queues(Right::Operate, [job.queue.as_str()])?;
+    scope.new_job(&job)?;
     // A call of one job has one result.
     let enqueued = api.client.push(vec![job]).await?.into_iter().next().unwrap_or(Enqueued::Full);
-    stored(&api, &scope, enqueued, "").await
+    stored(&enqueued, "")
 }
 
 /// Answers what became of a job. `up` leads from the address of the request to that of the API.
-pub(super) async fn stored(
-    api: &Api,
-    scope: &Scope,
-    enqueued: Enqueued,
-    up: &str,
-) -> Result<Response, Problem> {
-    if enqueued == Enqueued::Full {
+pub(super) fn stored(enqueued: &Enqueued, up: &str) -> Result<Response, Problem> {
+    if *enqueued == Enqueued::Full {
         let detail = "the queue is at its cap, and the job was not stored";
         return Err(Problem::new(StatusCode::INSUFFICIENT_STORAGE, "store_full", detail)
             .with_hint("repeat the request later, or raise the cap of the queue"));
     }
-    let enqueued = scope.enqueued(api, enqueued).await;
-    let answer = json(calls::write(&enqueued)?);
+    if let Enqueued::Conflict { id } = enqueued {
+        return Err(Error::new(
+            ErrorKind::Conflict,
+            format!("a job of another queue has the id {id}, and the job was not stored"),
+        )
+        .with_hint("enqueue it with another id or idempotency key")
+        .into());
+    }
+    let answer = json(calls::write(enqueued)?);
     let Enqueued::Inserted { id, .. } = enqueued else { return Ok(answer) };
     let mut headers = headers::etag(1);
     // Relative to the address of the request, so that it holds under any base path.

@@ -239,7 +239,7 @@ pub(super) async fn fire(
     known(&handle).await?;
     let made = handle.fire().await;
     note(&api, &scope, "fire", &handle, "", &made);
-    stored(&api, &scope, made?, "../../").await
+    stored(&made?, "../../")
 }
 
 /// Notes a change of a schedule in the activity log.

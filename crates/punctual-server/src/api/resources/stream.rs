@@ -185,7 +185,7 @@ impl Open {
     /// Reads the job of a line.
     fn job(&self, line: Line) -> Result<NewJob, Problem> {
         let job = wire::job(&line.text?, || self.api.client.make_id())?;
-        self.scope.in_queues(Right::Operate, [job.queue.as_str()])?;
+        self.scope.new_job(&job)?;
         Ok(job)
     }
 
@@ -204,7 +204,7 @@ impl Open {
             let result = match refused {
                 Some(problem) => Err(problem),
                 None => match results.next() {
-                    Some(Ok(result)) => Ok(self.scope.enqueued(&self.api, result).await),
+                    Some(Ok(result)) => Ok(result),
                     Some(Err(error)) => Err(error.into()),
                     None => {
                         let error = broken.take().unwrap_or_else(|| {

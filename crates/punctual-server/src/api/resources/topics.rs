@@ -129,7 +129,6 @@ pub(super) async fn remove(
 pub(super) async fn publish(
     State(api): State<Arc<Api>>,
     Path(name): Path<String>,
-    scope: Scope,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
@@ -154,7 +153,7 @@ pub(super) async fn publish(
     }
     // A call of one job has one result.
     let published = topic.push(vec![job]).await?.into_iter().next().unwrap_or(Enqueued::Full);
-    stored(&api, &scope, published, "../../").await
+    stored(&published, "../../")
 }
 
 /// Notes a change of a topic in the activity log.

@@ -36,7 +36,8 @@ pub(super) async fn list(State(api): State<Arc<Api>>, scope: Scope, uri: Uri) ->
     let After { after } = query::read(&uri, &[])?;
     let mut page = api.client.workers(after.as_deref()).await?;
     page.workers.retain(|info| scope.sees(info));
-    Ok(json(calls::write(&Page { now_ms: page.now, workers: page.workers, next: page.next })?))
+    let workers = page.workers.into_iter().map(|info| scope.worker(info)).collect();
+    Ok(json(calls::write(&Page { now_ms: page.now, workers, next: page.next })?))
 }
 
 /// Orders a worker, if the caller may operate all its queues. A worker that it cannot see is not there.

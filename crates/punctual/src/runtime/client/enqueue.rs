@@ -50,17 +50,12 @@ impl Spec {
         if let Some(unique) = self.job.unique.as_mut().filter(|_| self.across_kinds) {
             unique.across_kinds = true;
         }
-        if let Some(key) = &self.idempotency_key {
-            check_idempotency_key(key)?;
+        if let Some(key) = self.idempotency_key {
+            check_idempotency_key(&key)?;
             // Last, because the id also depends on the queue and the placement key.
-            self.job.id = JobId::derived_within(self.kind(), &self.job.queue, self.job.placement_key(), key);
+            self.job.derive_id(key, self.across_kinds);
         }
         Ok(self.job)
-    }
-
-    /// Returns the kind within which the keys are compared.
-    fn kind(&self) -> Option<&str> {
-        if self.across_kinds { None } else { Some(&self.job.kind) }
     }
 
     /// Returns the job as its publication to a topic.
@@ -357,10 +352,13 @@ impl IntoFuture for Enqueue {
     }
 }
 
-/// Returns the answer for a single job. A full queue is an error, so that a refused job is not overlooked.
+/// Returns the answer for a single job. A full queue is an error, and so is a taken id, so that a refused job is not overlooked.
 pub(super) fn only_answer(queue: &str, answers: Vec<Enqueued>) -> Result<Enqueued> {
     match answers.into_iter().next() {
         Some(Enqueued::Full) => Err(full(format!("queue {queue:?} is full: the job was not stored"))),
+        Some(Enqueued::Conflict { id }) => Err(taken(format!(
+            "a job of another queue than {queue:?} has the id {id}: the job was not stored"
+        ))),
         Some(answer) => Ok(answer),
         None => Err(Error::new(ErrorKind::UnknownOutcome, "the store answered for no job")),
     }
@@ -371,14 +369,26 @@ fn full(message: String) -> Error {
         .with_hint("try again once jobs have ended, or raise the queue's cap (max_jobs, max_bytes)")
 }
 
-/// Returns the answers for many jobs; an error if a full queue refused any.
+fn taken(message: String) -> Error {
+    Error::new(ErrorKind::Conflict, message).with_hint("enqueue it with another id or idempotency key")
+}
+
+/// Returns the answers for many jobs; an error if any was not stored, because its queue is full or its id is taken.
 fn all_answers(answers: Vec<Enqueued>) -> Result<Vec<Enqueued>> {
-    let refused = answers.iter().filter(|answer| **answer == Enqueued::Full).count();
-    if refused == 0 {
-        return Ok(answers);
+    let (all, count) =
+        (answers.len(), |is: fn(&Enqueued) -> bool| answers.iter().filter(|answer| is(answer)).count());
+    let refused = count(|answer| *answer == Enqueued::Full);
+    let met = count(|answer| matches!(answer, Enqueued::Conflict { .. }));
+    let stored = all - refused - met;
+    match (refused, met) {
+        (0, 0) => Ok(answers),
+        (_, 0) => {
+            Err(full(format!("a full queue refused {refused} of {all} jobs; the other {stored} are stored")))
+        }
+        _ => Err(taken(format!(
+            "{met} of {all} jobs have the id of a job in another queue, and a full queue refused {refused}; the other {stored} are stored"
+        ))),
     }
-    let (all, stored) = (answers.len(), answers.len() - refused);
-    Err(full(format!("a full queue refused {refused} of {all} jobs; the other {stored} are stored")))
 }
 
 type Each<J> = Box<dyn FnMut(&J, &mut Spec) + Send>;

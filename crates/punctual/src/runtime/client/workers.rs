@@ -12,6 +12,9 @@ use crate::{
     store::{Doc, DocOp, DocReply, Precondition},
 };
 
+/// The most reads of a page. Large registrations must not hide those after them.
+const READS_MAX: usize = 16;
+
 /// A page of the workers of a store.
 #[non_exhaustive]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,8 +32,8 @@ pub struct WorkerPage {
 impl Client {
     /// Returns a page of the workers that run on the store, by id, after the id `after`.
     ///
-    /// A page has at most 1,000, and fewer if they are large. A worker that was killed is listed as
-    /// [missing](crate::worker::WorkerState::Missing) for 24 h. Costs two reads.
+    /// A page has at most 2,000, and fewer if they are large: it ends with the read that brings it to 1,000, or with its 16th. A worker that was
+    /// killed is listed as [missing](crate::worker::WorkerState::Missing) for 24 h. Costs two reads, and one more for each further MiB.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> punctual::Result<()> {
@@ -65,17 +68,25 @@ impl Client {
     /// Any error of the store.
     pub async fn workers(&self, after: Option<&str>) -> Result<WorkerPage> {
         let now = self.store().now().await?;
-        let list = DocOp::List { prefix: PREFIX.to_owned(), after: after.map(key), limit: BATCH_MAX };
-        let DocReply::Page { docs, more } = self.store().doc(&list).await? else { return Err(unexpected()) };
-        let mut page = WorkerPage { now, ..WorkerPage::default() };
-        for doc in &docs {
-            match WorkerInfo::read(&doc.key, &doc.value) {
-                Ok(info) if info.is_forgotten(now) => {}
-                Ok(info) => page.workers.push(info.at(now)),
-                Err(_) => page.unreadable.push(name_of(doc).to_owned()),
+        let mut page = WorkerPage { now, next: after.map(str::to_owned), ..WorkerPage::default() };
+        for _ in 0..READS_MAX {
+            let after = page.next.as_deref().map(key);
+            let list = DocOp::List { prefix: PREFIX.to_owned(), after, limit: BATCH_MAX };
+            let DocReply::Page { docs, more } = self.store().doc(&list).await? else {
+                return Err(unexpected());
+            };
+            for doc in &docs {
+                match WorkerInfo::read(&doc.key, &doc.value) {
+                    Ok(info) if info.is_forgotten(now) => {}
+                    Ok(info) => page.workers.push(info.at(now)),
+                    Err(_) => page.unreadable.push(name_of(doc).to_owned()),
+                }
+            }
+            page.next = docs.last().filter(|_| more).map(|last| name_of(last).to_owned());
+            if page.next.is_none() || BATCH_MAX <= page.workers.len() + page.unreadable.len() {
+                break;
             }
         }
-        page.next = docs.last().filter(|_| more).map(|last| name_of(last).to_owned());
         Ok(page)
     }
 

@@ -110,6 +110,8 @@ impl Sending {
                 }
                 if answers.contains(&Enqueued::Full) {
                     fail(&mut span, ErrorKind::Full, "the queue is full".to_owned());
+                } else if answers.iter().any(|answer| matches!(answer, Enqueued::Conflict { .. })) {
+                    fail(&mut span, ErrorKind::Conflict, "a job of another queue has the id".to_owned());
                 }
             }
             Err(error) => fail(&mut span, error.kind(), error.to_string()),

@@ -79,14 +79,15 @@ async fn try_to(call: &Call, publication: &Publication<'_>) -> Result<Outcome> {
     }
 }
 
-/// Enqueues the jobs of some subscriptions; returns the queues that were full.
+/// Enqueues the jobs of some subscriptions; returns the queues that took none: they were full, or the id was taken elsewhere.
 async fn enqueue<'a>(
     client: &Client,
     publication: &Publication<'_>,
     queues: &'a [String],
 ) -> Result<Vec<&'a String>> {
     let answers = client.push(queues.iter().map(|queue| publication.job(queue)).collect()).await?;
-    let full = queues.iter().zip(answers).filter(|(_, answer)| *answer == Enqueued::Full);
+    let is_refused = |answer: &Enqueued| matches!(answer, Enqueued::Full | Enqueued::Conflict { .. });
+    let full = queues.iter().zip(answers).filter(|(_, answer)| is_refused(answer));
     Ok(full.map(|(queue, _)| queue).collect())
 }
 

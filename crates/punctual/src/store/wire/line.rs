@@ -11,7 +11,7 @@ use crate::core::{
     backoff::Backoff,
     error::{Error, ErrorKind, Result},
     id::JobId,
-    job::{Concurrency, JobOptions, NewJob, Payload, Priority, Unique, is_json},
+    job::{Concurrency, IdempotencyKey, JobOptions, NewJob, Payload, Priority, Unique, is_json},
     limits::{DELAY_MAX_MS, IDEMPOTENCY_KEY_BYTES_MAX, INSTANT_MAX_MS, PAYLOAD_BYTES_MAX},
     suggest::did_you_mean,
     time::{Timestamp, When, ceil_ms},
@@ -190,8 +190,14 @@ pub fn unchecked(text: &str, make_id: impl FnOnce() -> JobId) -> Result<NewJob> 
     if let Some(unique) = job.unique.as_mut().filter(|_| across_kinds) {
         unique.across_kinds = true;
     }
-    if let Some(id) = id_of(&line, &job, across_kinds)? {
-        job.id = id;
+    match (line.id, line.idempotency_key) {
+        (Some(_), Some(_)) => return Err(Error::invalid("id and idempotency_key are both given")),
+        (Some(raw), None) => job.id = read::<String>("id", Some(raw))?.unwrap_or_default().parse()?,
+        (None, Some(raw)) => {
+            let key: String = read("idempotency_key", Some(raw))?.unwrap_or_default();
+            derive_id(&mut job, &key, across_kinds)?;
+        }
+        (None, None) => {}
     }
     Ok(job)
 }
@@ -247,23 +253,11 @@ fn concurrency_of(line: &Line<'_>) -> Result<Option<Concurrency>> {
     }
 }
 
-fn id_of(line: &Line<'_>, job: &NewJob, across_kinds: bool) -> Result<Option<JobId>> {
-    match (line.id, line.idempotency_key) {
-        (Some(_), Some(_)) => Err(Error::invalid("id and idempotency_key are both given")),
-        (Some(raw), None) => read::<String>("id", Some(raw))?.map(|id| id.parse()).transpose(),
-        (None, Some(raw)) => {
-            let key: String = read("idempotency_key", Some(raw))?.unwrap_or_default();
-            derived_id(job, &key, across_kinds).map(Some)
-        }
-        (None, None) => Ok(None),
-    }
-}
-
-/// Returns the id that is derived from an idempotency key, within the kind of the job or across kinds.
+/// Derives the id of a job from an idempotency key, within the kind of the job or across kinds.
 ///
 /// # Errors
 /// `Invalid` if the key is empty or too long.
-pub fn derived_id(job: &NewJob, key: &str, across_kinds: bool) -> Result<JobId> {
+pub fn derive_id(job: &mut NewJob, key: &str, across_kinds: bool) -> Result<()> {
     if key.is_empty() {
         Err(Error::invalid("idempotency_key is empty"))
     } else if IDEMPOTENCY_KEY_BYTES_MAX < key.len() {
@@ -271,10 +265,9 @@ pub fn derived_id(job: &NewJob, key: &str, across_kinds: bool) -> Result<JobId> 
         Err(Error::invalid(format!(
             "idempotency_key of {n} bytes is over the limit of {IDEMPOTENCY_KEY_BYTES_MAX}"
         )))
-    } else if across_kinds {
-        Ok(JobId::derived(&job.queue, job.placement_key(), key))
     } else {
-        Ok(job.derived_id(key))
+        job.derive_id(key, across_kinds);
+        Ok(())
     }
 }
 
@@ -355,6 +348,10 @@ pub fn words(error: &serde_json::Error) -> String {
 pub struct NewJobView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<JobId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idempotency_key: Option<&'a str>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    across_kinds: bool,
     kind: &'a str,
     queue: &'a str,
     #[serde(flatten)]
@@ -384,8 +381,14 @@ pub struct NewJobView<'a> {
 }
 
 impl<'a> NewJobView<'a> {
-    /// Makes the view of a new job.
+    /// Makes the view of a new job. If the key of its id is known, the key stands for the id: a server lets a token of some queues give
+    /// no derived id that it cannot derive itself.
     pub fn new(job: &'a NewJob) -> Self {
+        // The field `across_kinds` of a line is that of both keys.
+        let is_said = |key: &&IdempotencyKey| {
+            !key.across_kinds || job.unique.as_ref().is_none_or(|unique| unique.across_kinds)
+        };
+        let key = job.proven_key().filter(is_said);
         let (expires_in_ms, expires_at_ms) = match job.expires_at {
             None => (None, None),
             Some(When::Now) => (Some(0), None),
@@ -393,7 +396,9 @@ impl<'a> NewJobView<'a> {
         };
         let (delay_ms, run_at_ms) = split(job.run_at);
         Self {
-            id: Some(job.id),
+            id: Some(job.id).filter(|_| key.is_none()),
+            idempotency_key: key.map(|key| key.key.as_str()),
+            across_kinds: key.is_some_and(|key| key.across_kinds),
             kind: &job.kind,
             queue: &job.queue,
             payload: exact(&job.payload),
@@ -414,7 +419,7 @@ impl<'a> NewJobView<'a> {
     /// Leaves the id out, for a job of which others are made.
     #[must_use]
     pub fn without_id(self) -> Self {
-        Self { id: None, ..self }
+        Self { id: None, idempotency_key: None, across_kinds: false, ..self }
     }
 }
 

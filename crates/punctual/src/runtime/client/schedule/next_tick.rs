@@ -93,6 +93,8 @@ impl ScheduleHandle {
                     seen_gone = gone;
                     self.make_way(&named, (id, at), met, is_second_look).await?
                 }
+                // A foreign job of another queue must not stop the schedule.
+                Some(Enqueued::Conflict { .. }) => Next::OtherId,
                 Some(Enqueued::Full) => {
                     let text = format!("queue {queue:?} has no room for a tick of {:?}", self.name);
                     return Err(Error::new(ErrorKind::Full, text));

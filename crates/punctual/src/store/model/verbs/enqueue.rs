@@ -51,7 +51,7 @@ impl Model {
     fn enqueued_before(&self, now: Timestamp, new: &NewJob) -> Enqueued {
         let holder = || self.held(&UniqueKey::of_new(new)?, now);
         if self.rows.contains_key(&new.id) {
-            Enqueued::Duplicate(self.existing(new.id))
+            self.met_by_id(new)
         } else {
             Enqueued::Duplicate(self.existing(holder().map_or(new.id, |held| held.by)))
         }
@@ -59,7 +59,7 @@ impl Model {
 
     fn enqueue_one(&mut self, now: Timestamp, new: &NewJob) -> Enqueued {
         if self.is_known(now, new) {
-            return Enqueued::Duplicate(self.existing(new.id));
+            return self.met_by_id(new);
         }
         let key = UniqueKey::of_new(new);
         if let Some(held) = key.as_ref().and_then(|key| self.held(key, now)) {
@@ -95,6 +95,14 @@ impl Model {
     fn is_known(&self, now: Timestamp, new: &NewJob) -> bool {
         let remembered = self.remembered.get(&(new.queue.clone(), new.id));
         self.rows.contains_key(&new.id) || remembered.is_some_and(|end| now < end.after(ID_MEMORY))
+    }
+
+    /// Returns the answer for a job whose id is known.
+    fn met_by_id(&self, new: &NewJob) -> Enqueued {
+        match self.rows.get(&new.id) {
+            Some(Row { job, .. }) if job.queue != new.queue => Enqueued::Conflict { id: new.id },
+            _ => Enqueued::Duplicate(self.existing(new.id)),
+        }
     }
 
     /// Returns what an enqueue reports about an existing job.

@@ -214,6 +214,7 @@ fn read(answers: &[u8], part: &Part<'_>) -> Result<Vec<Told>> {
                     // Another program may have overwritten it.
                     kind: all.chunk()?.text().ok().filter(|kind| !kind.is_empty()),
                 }),
+                b'X' => Enqueued::Conflict { id: all.id()? },
                 b'F' => Enqueued::Full,
                 _ => return Err(odd()),
             }))

@@ -57,8 +57,12 @@ fn replay(tx: &mut Tx<'_>, jobs: &[NewJob], full: &[u8]) -> Step<Vec<Enqueued>> 
             answers.push(Enqueued::Full);
             continue;
         }
-        let own = tx.job(new.id)?;
-        let holder = match (&own, tx.queue(&new.queue)?) {
+        let (own, q) = (tx.job(new.id)?, tx.queue(&new.queue)?);
+        if own.as_ref().is_some_and(|job| !is_in(tx, job, q)) {
+            answers.push(Enqueued::Conflict { id: new.id });
+            continue;
+        }
+        let holder = match (&own, q) {
             (None, Some(q)) => {
                 tx.holder_of(tx.at(q).qid, &new.kind, &Opts::of(new, &JobOptions::default()))?
             }
@@ -84,9 +88,13 @@ pub(crate) fn insert(tx: &mut Tx<'_>, jobs: &[NewJob], payload_bytes_max: usize)
 
 fn insert_one(tx: &mut Tx<'_>, new: &NewJob) -> Step<Enqueued> {
     let Found::Free(slot) = tx.find_slot(new.id)? else {
-        let found = tx.job(new.id)?;
-        let existing = found.map_or(Ok(gone(new.id)), |job| existing(tx, &job))?;
-        return Ok(Enqueued::Duplicate(existing));
+        let Some(job) = tx.job(new.id)? else { return Ok(Enqueued::Duplicate(gone(new.id))) };
+        let q = tx.queue(&new.queue)?;
+        return if is_in(tx, &job, q) {
+            Ok(Enqueued::Duplicate(existing(tx, &job)?))
+        } else {
+            Ok(Enqueued::Conflict { id: new.id })
+        };
     };
     let known_queue = tx.queue(&new.queue)?;
     if let Some(q) = known_queue {
@@ -129,6 +137,11 @@ fn insert_one(tx: &mut Tx<'_>, new: &NewJob) -> Step<Enqueued> {
     tx.tally(q).bytes += int(new.payload.bytes.len());
     tx.hold_key(qid, (new.id, &new.kind), &opts, now)?;
     Ok(Enqueued::Inserted { id: new.id, run_at })
+}
+
+/// Returns whether a job is in this queue.
+fn is_in(tx: &Tx<'_>, job: &Job, q: Option<Q>) -> bool {
+    q.is_some_and(|q| tx.at(q).qid == job.qid)
 }
 
 /// Returns the due time and the expiry.

@@ -16,6 +16,7 @@
 --   R id run_at6: the holder was replaced
 --   S id run_at6: the holder was rescheduled
 --   D id state1 version4 cancel1 and its kind as a chunk: a duplicate
+--   X id: a job of another queue has the id
 --   F: the queue is full
 --   kinds h, f and p only: A: it is not here; L: it is not here, but jobs of its key or group are; M: it was not put
 --     here, and may be elsewhere in a later epoch
@@ -53,6 +54,8 @@ local function existing(id, kind)
     local is_asked = row and byte(row, 18) or 0
     return 'D' .. id .. pack('>BI4BB', row and $RUNNING or job.state, job.version, is_asked % 2, #kind) .. kind
 end
+-- Returns the number of the queue of a record's job.
+local function queue_of(rec) return sub(rec, 3, 5) end
 -- Returns the position of the unique key in a rest; false if there is none.
 local function key_at(flags)
     return flags % 32 >= 16 and 1 + (flags % 8 >= 4 and 4 or 0) + (flags % 16 >= 8 and 2 or 0)
@@ -97,10 +100,15 @@ if by_job and is_over and number == unp('>I8', last) then
 end
 -- Returns the answer for a job of this call that was put here before, or whose key was held.
 local function existing_or_holder(i)
-    local id, at = ARGV[ids_at + i - 1], key_at(byte(ARGV[specs_at + i - 1], 3))
+    local id, spec = ARGV[ids_at + i - 1], ARGV[specs_at + i - 1]
+    local rec = call('HGET', $RECORDS, id)
+    if rec then
+        local name = ARGV[5 + 3 * unp('>I2', spec)]
+        return queue_of(rec) == call('HGET', $QUEUES, name) and existing(id, rules().kind_of(rec)) or 'X' .. id
+    end
+    local at = key_at(byte(spec, 3))
     local digest = at and unp('>c16', ARGV[rests_at + i - 1], at)
-    local by = digest and call('HEXISTS', $RECORDS, id) == 0 and rules().holder(digest)
-    return existing(by or id)
+    return existing(digest and rules().holder(digest) or id)
 end
 if is_over and not is_look then
     -- A repetition (S3) writes nothing.
@@ -162,11 +170,14 @@ local function flags_and_times(plan, created)
     return flags, times
 end
 
--- The kinds of the jobs that are here already, by id.
-local known = {}
+-- The kinds of the jobs that are here already, and their queues, by id.
+local known, known_in = {}, {}
 for at = ids_at, specs_at - 1, CHUNK do
     for i, rec in ipairs(call('HMGET', $RECORDS, unpack(ARGV, at, min(at + CHUNK, specs_at) - 1))) do
-        if rec then known[ARGV[at + i - 1]] = rules().kind_of(rec) end
+        if rec then
+            local id = ARGV[at + i - 1]
+            known[id], known_in[id] = rules().kind_of(rec), queue_of(rec)
+        end
     end
 end
 
@@ -264,7 +275,8 @@ for i = 1, n do
         answer = 'F'
     elseif known[id] or noted[id] == 'I' then
         flush()
-        answer = existing(id, known[id])
+        -- The id of another queue's job stands for that job, not for this one.
+        answer = known[id] and known_in[id] ~= q and 'X' .. id or existing(id, known[id])
     elseif noted[id] == 'C' then
         flush()
         answer = existing_or_holder(i)
@@ -330,7 +342,7 @@ for i = 1, n do
             expiries[#expiries + 1], expiries[#expiries + 2] = '0', q .. pack('>I6', plan.expires) .. id
             pending().hint(q, plan.expires)
         end
-        if has_twins then known[id] = rules().kind_of(rec) end
+        if has_twins then known[id], known_in[id] = rules().kind_of(rec), q end
         if digest then
             local _, window = unp('>c16I7', rest, plan.key_at)
             rules().put_key(digest, id, rules().window_end({scope = math.floor(plan.level / 16), created = now, window = window}))
