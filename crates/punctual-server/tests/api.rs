@@ -26,6 +26,8 @@ mod resources;
 mod rights;
 #[path = "api/schedules.rs"]
 mod schedules;
+#[path = "api/scopes.rs"]
+mod scopes;
 #[path = "api/settings.rs"]
 mod settings;
 #[path = "api/site.rs"]

@@ -178,7 +178,7 @@ impl Site {
     }
 
     /// Orders an operation that has nothing to do, and waits for its end.
-    async fn operation(&self, queue: &str) -> &'static str {
+    pub(crate) async fn operation(&self, queue: &str) -> &'static str {
         let body = json!({"action": "delete", "filter": format!("queue:{queue} kind:none"), "reason": "r"});
         let ordered = self.ask(&self.tokens.admin, Method::POST, "operations", Some(&body)).await;
         let place = ordered.location.clone().unwrap_or_else(|| panic!("{ordered:?}"));
