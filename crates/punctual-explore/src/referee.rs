@@ -159,7 +159,15 @@ impl Referee {
     ) -> Checked {
         let name = format!("job {}", job + 1);
         if is_repeated {
-            let is_once = matches!(answer, Enqueued::Duplicate(_));
+            // The same answer as that which was lost.
+            let is_once = match (answer, &self.jobs[job]) {
+                (Enqueued::Inserted { run_at, .. }, Some(known)) => {
+                    *run_at == scope.jobs[job].run_at.resolve(known.created)
+                }
+                (Enqueued::Inserted { .. }, None) => false,
+                (Enqueued::Duplicate(_), known) => known.is_none(),
+                _ => false,
+            };
             return check(is_once, Rule::Once, || {
                 format!("the repeated enqueue of {name} is answered {answer:?}")
             });

@@ -739,7 +739,7 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     /// and failures stay. `Reschedule` changes `run_at` and raises the version.
     ///
     /// A call is a repetition if its number is not above the instance's last one. Only its length is checked again. It writes
-    /// nothing and answers for each job: `Full` if the last call has this number and gave this answer at the same position;
+    /// nothing and answers for each job: if the last call has this number, `Full` or `Inserted` as at the same position then;
     /// else `Conflict` if a job of another queue has its id; else `Duplicate` with the job's own record or the holder of its
     /// key; else `Duplicate` with the job's own id and state
     /// `None`. A call that is refused, or in which every job is `Full` (also an empty call), does not count as the instance's

@@ -318,10 +318,14 @@ async fn calls_that_fail_in_passing_are_repeated_and_count_once() {
             .collect();
         let mut ids = HashSet::new();
         for task in tasks {
-            assert!(ids.insert(task.await.unwrap().unwrap().id().unwrap()));
+            let answer = task.await.unwrap().unwrap();
+            assert!(answer.is_new(), "no other call stored it: {answer:?}");
+            assert!(ids.insert(answer.id().unwrap()));
         }
         for n in 0..20 {
-            ids.insert(client.enqueue(plain(n)).await.unwrap().id().unwrap());
+            let answer = client.enqueue(plain(n)).idempotency_key(format!("{n}")).await.unwrap();
+            assert!(answer.is_new(), "no other call stored it: {answer:?}");
+            ids.insert(answer.id().unwrap());
         }
         assert!(20 < calls.load(Ordering::SeqCst), "some were repeated");
         assert_eq!((ids.len(), quiet.count(None).await.unwrap().waiting), (70, 70), "seed {seed}");

@@ -326,12 +326,20 @@ impl Reading {
     fn answered(&mut self, span: Span, op: Op, answer: Answer) {
         match (op, answer) {
             (Op::Enqueue { call, jobs }, Answer::Enqueue(answers)) => {
-                self.answered_call(Repeated::Enqueue(call), span.to);
+                let call = Repeated::Enqueue(call);
+                let was_answered = self.answered_at.contains_key(&call);
+                self.answered_call(call, span.to);
+                // Its effect may be that of a try that was not answered.
+                let since = self.lost_since.get(&call).map_or(span.from, |from| span.from.min(*from));
+                let inserted = Span { from: since, ..span };
                 for (mut wanted, answer) in jobs.into_iter().zip(answers) {
+                    let mut span = span;
                     let fate = match answer {
                         Accepted::Inserted { run_at, id } => {
                             wanted.id = id.unwrap_or(wanted.id);
-                            Fate::Inserted { run_at }
+                            span = inserted;
+                            // A repetition returns again what the first answer said.
+                            if was_answered { Fate::Twin } else { Fate::Inserted { run_at } }
                         }
                         Accepted::Duplicate(id) if id == wanted.id => Fate::Twin,
                         Accepted::Gone(id) if id == wanted.id => Fate::Gone,

@@ -33,6 +33,8 @@ pub(super) fn waits(story: &Story<'_>, history: &History, links: &[Link<'_>]) ->
                 .tries
                 .first()
                 .filter(|t| matches!(t.fate, Fate::Inserted { .. }))
+                // Nobody knows which of several tries inserted it.
+                .filter(|t| story.tries.iter().all(|o| o.fate != Fate::Unknown || t.span.from < o.span.from))
                 .filter(|t| !history.blind.touch(t.span.from, run.span.to))
                 .map(|t| t.span.to),
             Some(link) if link.gap || link.undone => None,

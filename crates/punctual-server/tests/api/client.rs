@@ -313,7 +313,9 @@ async fn answers_of_a_newer_server_are_understood() {
     let first = store.enqueue(call(1), &[job(1), job(2), job(3)]).await.unwrap();
     assert!(first.iter().all(Enqueued::is_new));
     let id = first[0].id().unwrap();
-    assert!(matches!(store.enqueue(call(1), &[job(1)]).await.unwrap()[0], Enqueued::Duplicate(_)));
+    let again = NewJob::new(id, "k", "q", Payload::json("1"));
+    let other = CallId { instance: 2, number: 1 };
+    assert!(matches!(store.enqueue(other, &[again]).await.unwrap()[0], Enqueued::Duplicate(_)));
     let want = |number| Reserve {
         call: call(number),
         worker: "w".into(),

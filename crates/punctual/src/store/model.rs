@@ -115,6 +115,8 @@ struct LastEnqueue {
     at: Timestamp,
     /// The positions that were answered `Full`.
     full: Vec<usize>,
+    /// The positions that were neither inserted nor `Full`.
+    others: Vec<usize>,
 }
 
 #[derive(Clone, Debug)]

@@ -263,8 +263,8 @@ choices! { [Enqueue] {
 
 /// An enqueue of one job, made by [`Client::enqueue`] and sent when it is awaited.
 ///
-/// A call with a transient failure is repeated for up to 30 s. If an answer was lost, the repeated call finds the job
-/// and returns [`Enqueued::Duplicate`] with the job's own id.
+/// A call with a transient failure is repeated for up to 30 s. If an answer was lost, the repeated call returns it again, so
+/// [`Enqueued::Duplicate`] always means that another call enqueued the job.
 #[derive(Debug)]
 #[must_use = "a job is enqueued only once this is awaited: add `.await`"]
 pub struct Enqueue {

@@ -25,30 +25,39 @@ impl Model {
     pub fn enqueue(&mut self, now: Timestamp, call: CallId, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
         check_batch("jobs", jobs.len())?;
         if let Some(last) = self.enqueues.get(&call.instance).filter(|last| call.number <= last.number) {
-            let full: &[usize] = if call.number == last.number { &last.full } else { &[] };
-            return Ok(jobs
-                .iter()
-                .enumerate()
-                .map(
-                    |(i, job)| {
-                        if full.contains(&i) { Enqueued::Full } else { self.enqueued_before(now, job) }
-                    },
-                )
-                .collect());
+            let is_last = call.number == last.number;
+            let answer = |(i, job)| {
+                if is_last && last.full.contains(&i) {
+                    Enqueued::Full
+                } else if is_last && !last.others.contains(&i) {
+                    self.inserted_before(job).unwrap_or_else(|| self.met_before(now, job))
+                } else {
+                    self.met_before(now, job)
+                }
+            };
+            return Ok(jobs.iter().enumerate().map(answer).collect());
         }
         check_enqueue(jobs, now, PAYLOAD_BYTES_MAX)?;
         let answers: Vec<Enqueued> = jobs.iter().map(|job| self.enqueue_one(now, job)).collect();
         self.hand_over(now);
         let full: Vec<usize> = (0..jobs.len()).filter(|&i| answers[i] == Enqueued::Full).collect();
         if full.len() < jobs.len() {
-            let last = LastEnqueue { number: call.number, at: now, full };
+            let is_other = |i: &usize| !matches!(answers[*i], Enqueued::Inserted { .. } | Enqueued::Full);
+            let others = (0..jobs.len()).filter(is_other).collect();
+            let last = LastEnqueue { number: call.number, at: now, full, others };
             self.enqueues.insert(call.instance, last);
         }
         Ok(answers)
     }
 
-    /// Returns the answer for a job of a repeated call.
-    fn enqueued_before(&self, now: Timestamp, new: &NewJob) -> Enqueued {
+    /// Returns the answer for a job that this call inserted when it was made first: the same as then. `None` without a record.
+    fn inserted_before(&self, new: &NewJob) -> Option<Enqueued> {
+        let created_at = self.rows.get(&new.id)?.job.created_at;
+        Some(Enqueued::Inserted { id: new.id, run_at: new.run_at.resolve(created_at) })
+    }
+
+    /// Returns the answer for another job of a repeated call.
+    fn met_before(&self, now: Timestamp, new: &NewJob) -> Enqueued {
         let holder = || self.held(&UniqueKey::of_new(new)?, now);
         if self.rows.contains_key(&new.id) {
             self.met_by_id(new)

@@ -1,5 +1,7 @@
 //! `enqueue`: checks, decides for each job, inserts. The hot path is one search for the id and three b-tree inserts.
 
+use std::collections::HashSet;
+
 use rusqlite::params;
 
 use crate::{
@@ -24,6 +26,9 @@ use crate::{
     },
 };
 
+/// Added to the position of a job that was neither inserted nor `Full`: above all positions in a call.
+const OTHER: u16 = 1 << 15;
+
 /// A numbered enqueue (S3).
 pub(crate) fn enqueue(
     tx: &mut Tx<'_>,
@@ -31,33 +36,52 @@ pub(crate) fn enqueue(
     jobs: &[NewJob],
     payload_bytes_max: usize,
 ) -> Step<Vec<Enqueued>> {
-    if let Some((number, full)) = tx.last_call(call, Numbered::Enqueue)?
+    if let Some((number, kept)) = tx.last_call(call, Numbered::Enqueue)?
         && call.number <= number
     {
-        let full = if call.number == number { full } else { Vec::new() };
-        return replay(tx, jobs, &full);
+        return replay(tx, jobs, (call.number == number).then_some(&kept[..]));
     }
     let answers = insert(tx, jobs, payload_bytes_max)?;
     let full = |answer: &Enqueued| matches!(answer, Enqueued::Full);
     if !answers.iter().all(full) {
-        let places = answers.iter().zip(0_u16..).filter(|(answer, _)| full(answer));
-        let kept: Vec<u8> = places.flat_map(|(_, at)| at.to_le_bytes()).collect();
+        let kept: Vec<u8> = answers.iter().zip(0..).filter_map(kept).flat_map(u16::to_le_bytes).collect();
         tx.put_call(call, Numbered::Enqueue, &kept)?;
     }
     Ok(answers)
 }
 
-/// Answers a repeated call without writing. `full` has the positions that were answered `Full`, two bytes each.
-fn replay(tx: &mut Tx<'_>, jobs: &[NewJob], full: &[u8]) -> Step<Vec<Enqueued>> {
-    let full: Vec<usize> =
-        full.chunks_exact(2).map(|b| usize::from(u16::from_le_bytes([b[0], b[1]]))).collect();
+/// Returns what is kept of an answer for a repetition: its position, unless the job was inserted.
+fn kept((answer, at): (&Enqueued, u16)) -> Option<u16> {
+    match answer {
+        Enqueued::Inserted { .. } => None,
+        Enqueued::Full => Some(at),
+        Enqueued::Duplicate(_) | Enqueued::Replaced { .. } | Enqueued::Rescheduled { .. } => Some(OTHER + at),
+    }
+}
+
+/// Answers a repeated call without writing. `kept` has the positions of jobs that were not inserted, two bytes each, with [`OTHER`]
+/// added if they were not `Full` either; `None` for an older call.
+fn replay(tx: &mut Tx<'_>, jobs: &[NewJob], kept: Option<&[u8]>) -> Step<Vec<Enqueued>> {
+    let is_last = kept.is_some();
+    let kept: HashSet<u16> = kept
+        .into_iter()
+        .flat_map(|kept| kept.chunks_exact(2))
+        .map(|b| u16::from_le_bytes([b[0], b[1]]))
+        .collect();
     let mut answers = Vec::with_capacity(jobs.len());
-    for (at, new) in jobs.iter().enumerate() {
-        if full.contains(&at) {
+    for (new, at) in jobs.iter().zip(0_u16..) {
+        if kept.contains(&at) {
             answers.push(Enqueued::Full);
             continue;
         }
         let (own, q) = (tx.job(new.id)?, tx.queue(&new.queue)?);
+        if is_last
+            && !kept.contains(&(OTHER + at))
+            && let Some(created_at) = own.as_ref().map(|job| job.created_at)
+        {
+            answers.push(Enqueued::Inserted { id: new.id, run_at: new.run_at.resolve(created_at) });
+            continue;
+        }
         if own.as_ref().is_some_and(|job| !is_in(tx, job, q)) {
             answers.push(Enqueued::Conflict { id: new.id });
             continue;

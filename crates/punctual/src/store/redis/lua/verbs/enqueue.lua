@@ -12,7 +12,7 @@
 --     none) ms7; conflict (k keep, p replace, s reschedule) version4 (0: any) skip3.
 --   Rest: what follows the times in a record; the payload comes after `skip` bytes.
 -- Answers: per job a tag with its fields:
---   I run_at6: inserted
+--   I run_at6: inserted, by this call or by the one that it repeats
 --   R id run_at6: the holder was replaced
 --   S id run_at6: the holder was rescheduled
 --   D id state1 version4 cancel1 and its kind as a chunk: a duplicate
@@ -32,7 +32,7 @@ local instance, number, epoch, nq = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5]
 local is_look, follows = ARGV[4] == 'h', ARGV[4] == 'f'
 -- A repetition may have fewer or other jobs for this shard, so it is noted what each of them did.
 local by_job = is_look or follows or ARGV[4] == 'p'
-local SEVERAL, ONE_OF = 32768, 16384 -- above all positions in a call
+local SEVERAL, ONE_OF, OTHER = 32768, 16384, 8192 -- above all positions in a call
 local part, parts, accepted = 0, 1, 0
 if ARGV[7] ~= '' then part, parts, accepted = byte(ARGV[7], 1, 3) end
 local key = instance .. (by_job and 'f' or 'e')
@@ -69,11 +69,13 @@ local function gid_at(flags) return lock_at(flags) + (flags % 64 >= 32 and 20 or
 
 local last = call('HGET', $CALLS, key)
 local is_over = last and number <= unp('>I8', last)
--- If the last call is this one, its row says which of its scripts ran. It also says for which jobs of this script there
--- was no room. For a call of one script, the row is the list of their positions. For several, the number of scripts
--- comes first, and the number of each script comes before its positions.
-local so_far, full = '', {}
-if is_over and not by_job and number == unp('>I8', last) then
+-- If the last call is this one, its row says which of its scripts ran. It also says which jobs of this script were not
+-- inserted: there was no room, or, with OTHER added to the position, the id or the key was known. For a call of one script,
+-- the row is the list of these positions. For several, the number of scripts comes first, and the number of each script
+-- comes before its positions.
+local so_far, full, other = '', {}, {}
+local is_last = is_over and number == unp('>I8', last)
+if is_last and not by_job then
     so_far = sub(last, 15)
     local of, had, was_run = 0, 1, part == 0
     for at = 1, #so_far, 2 do
@@ -83,6 +85,8 @@ if is_over and not by_job and number == unp('>I8', last) then
         elseif ONE_OF <= place then
             of = place - ONE_OF
             was_run = was_run or of == part
+        elseif of == part and OTHER <= place then
+            other[place - OTHER] = true
         elseif of == part then
             full[place] = true
         end
@@ -94,9 +98,21 @@ if is_over and ARGV[4] == 'c' then return {'ok'} end
 -- What the jobs of the same call did here, by id: the job was inserted (I), it met the holder of its key (C), there was no
 -- room for it (F). Of two jobs with one id, the later note counts.
 local trail, noted = '', {}
-if by_job and is_over and number == unp('>I8', last) then
+if by_job and is_last then
     trail, is_over = sub(last, 15), false
     for at = 1, #trail, 17 do noted[sub(trail, at + 1, at + 16)] = sub(trail, at, at) end
+end
+-- Returns the answer for a job that this call inserted here before: the same as then; nil without a record. Of two jobs with one id,
+-- only the first was inserted.
+local told_again = {}
+local function inserted_before(i)
+    local id, rec = ARGV[ids_at + i - 1], call('HGET', $RECORDS, ARGV[ids_at + i - 1])
+    if not rec or #rec < 14 then return end
+    if told_again[id] then return existing(id) end
+    told_again[id] = true
+    local _, _, _, kind, ms = unp('>I2BBc1I7', ARGV[specs_at + i - 1])
+    local created = unp('>I6', rec, 9)
+    return 'I' .. pack('>I6', max(kind == 'a' and ms or min(created + ms, $INSTANT_MAX_MS), created))
 end
 -- Returns the answer for a job of this call that was put here before, or whose key was held.
 local function existing_or_holder(i)
@@ -113,7 +129,9 @@ end
 if is_over and not is_look then
     -- A repetition (S3) writes nothing.
     local answers = {}
-    for i = 1, n do answers[i] = full[i] and 'F' or existing_or_holder(i) end
+    for i = 1, n do
+        answers[i] = full[i] and 'F' or is_last and not other[i] and inserted_before(i) or existing_or_holder(i)
+    end
     return {concat(answers)}
 end
 
@@ -123,7 +141,7 @@ if epoch < shard.epoch then
     local answers = {}
     for i = 1, n do
         local was = noted[ARGV[ids_at + i - 1]]
-        answers[i] = not was and 'M' or was == 'F' and was or was == 'I' and existing(ARGV[ids_at + i - 1])
+        answers[i] = not was and 'M' or was == 'F' and was or was == 'I' and (inserted_before(i) or existing(ARGV[ids_at + i - 1]))
             or existing_or_holder(i)
     end
     return {concat(answers)}
@@ -263,7 +281,7 @@ local function has_room(of, q, bytes)
         and not (limits.max_bytes and limits.max_bytes < of.bytes + of.added + changed + bytes)
 end
 
-local answers, put_here = {}, {}
+local answers, put_here, others = {}, {}, {}
 full = {}
 local has_twins = ARGV[4] == 't' or by_job
 for i = 1, n do
@@ -273,7 +291,10 @@ for i = 1, n do
     local q = of.q
     if noted[id] == 'F' then
         answer = 'F'
-    elseif known[id] or noted[id] == 'I' then
+    elseif noted[id] == 'I' then
+        flush()
+        answer = inserted_before(i) or existing(id)
+    elseif known[id] then
         flush()
         -- The id of another queue's job stands for that job, not for this one.
         answer = known[id] and known_in[id] ~= q and 'X' .. id or existing(id, known[id])
@@ -352,6 +373,8 @@ for i = 1, n do
         of.added, of.live = of.added + bytes, of.live and of.live + 1
         if not of.earliest or plan.run_at < of.earliest then of.earliest = plan.run_at end
         answer = plan.inserted
+    elseif not by_job and answer ~= 'F' then
+        others[#others + 1] = pack('>I2', OTHER + i)
     end
     answers[i] = answer
 end
@@ -367,7 +390,7 @@ elseif #full < n then
         if so_far == '' then so_far = pack('>I2', SEVERAL + parts) end
         so_far = so_far .. pack('>I2', ONE_OF + part)
     end
-    put_call(key, last, number, so_far .. concat(full))
+    put_call(key, last, number, so_far .. concat(full) .. concat(others))
 end
 for i = 1, nq do
     local of = named[i]
