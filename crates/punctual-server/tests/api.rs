@@ -14,6 +14,8 @@ mod client;
 mod document;
 #[path = "api/figures.rs"]
 mod figures;
+#[path = "api/foreign.rs"]
+mod foreign;
 #[path = "api/hidden.rs"]
 mod hidden;
 #[path = "api/lines.rs"]

@@ -739,11 +739,10 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     /// and failures stay. `Reschedule` changes `run_at` and raises the version.
     ///
     /// A call is a repetition if its number is not above the instance's last one. Only its length is checked again. It writes
-    /// nothing and answers for each job: if the last call has this number, `Full` or `Inserted` as at the same position then;
-    /// else `Conflict` if a job of another queue has its id; else `Duplicate` with the job's own record or the holder of its
-    /// key; else `Duplicate` with the job's own id and state
-    /// `None`. A call that is refused, or in which every job is `Full` (also an empty call), does not count as the instance's
-    /// last one.
+    /// nothing and answers for each job: if the last call has this number, `Full` as at the same position then, or `Inserted` as
+    /// then if the record is there; else `Conflict` if a job of another queue has its id; else `Duplicate` with the job's own
+    /// record or the holder of its key; else `Duplicate` with the job's own id and state `None`. A call that is refused, or in
+    /// which every job is `Full` (also an empty call), does not count as the instance's last one.
     fn enqueue<'a>(&'a self, call: CallId, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>>;
 
     /// Enqueues as [`enqueue`](Self::enqueue) does, but with `None` for jobs whose part of the store is unavailable.

@@ -51,7 +51,7 @@ fn http(status: &str, content_type: &str, body: &str) -> String {
 }
 
 /// Reads a request with its body.
-async fn read(stream: &mut TcpStream) -> String {
+pub(crate) async fn read(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     loop {
         let mut some = [0; 4096];
@@ -129,25 +129,33 @@ async fn answers_of_proxies_and_problems_have_kinds() {
         Unavailable, UnknownOutcome, Unsupported,
     };
     let html = |status| http(status, "text/html", "<html>sorry</html>");
+    let foreign = r#"{"type":"about:blank","code":"unauthenticated","detail":"log in"}"#;
     for (answer, kind) in [
+        (html("200 OK"), UnknownOutcome),
+        (http("200 OK", "application/json", "[]"), UnknownOutcome),
+        (http("200 OK", "application/json", "{}"), UnknownOutcome),
+        (http("200 OK", "application/json", r#"{"now_ms":-1}"#), UnknownOutcome),
+        (http("204 No Content", "application/json", ""), UnknownOutcome),
+        (html("500 Internal Server Error"), UnknownOutcome),
+        (html("501 Not Implemented"), UnknownOutcome),
         (html("502 Bad Gateway"), UnknownOutcome),
-        (html("503 Service Unavailable"), Unavailable),
+        (html("503 Service Unavailable"), UnknownOutcome),
         (html("504 Gateway Timeout"), UnknownOutcome),
+        (html("302 Found"), Unavailable),
+        (html("400 Bad Request"), Unavailable),
+        (html("401 Unauthorized"), Unavailable),
+        (html("403 Forbidden"), Unavailable),
+        (html("404 Not Found"), Unavailable),
+        (html("405 Method Not Allowed"), Unavailable),
+        (html("408 Request Timeout"), Unavailable),
+        (html("421 Misdirected Request"), Unavailable),
         (html("429 Too Many Requests"), Unavailable),
-        (html("200 OK"), Unsupported),
-        (html("401 Unauthorized"), Unauthenticated),
-        (html("403 Forbidden"), Forbidden),
-        (html("421 Misdirected Request"), Forbidden),
+        // A smaller call can pass.
         (html("413 Payload Too Large"), TooLarge),
-        (html("404 Not Found"), Unsupported),
-        (html("500 Internal Server Error"), Unsupported),
-        (http("200 OK", "application/json", "[]"), Unsupported),
-        (http("200 OK", "application/json", "{}"), Unsupported),
-        (http("200 OK", "application/json", r#"{"now_ms":-1}"#), Unsupported),
-        (http("204 No Content", "application/json", ""), Unsupported),
+        (http("401 Unauthorized", "application/problem+json", foreign), Unavailable),
     ] {
         let error = error_of(answer.clone()).await;
-        assert_eq!(error.kind(), kind, "{answer}: {error:?}");
+        assert_eq!((error.kind(), error.is_foreign()), (kind, true), "{answer}: {error:?}");
     }
     for (status, code, kind) in [
         ("503 Service Unavailable", "store_unavailable", Unavailable),
@@ -167,8 +175,9 @@ async fn answers_of_proxies_and_problems_have_kinds() {
         ("400 Bad Request", "from_the_future", Unsupported),
         ("503 Service Unavailable", "from_the_future", Unavailable),
     ] {
-        let body =
-            format!(r#"{{"code":"{code}","detail":"no","hint":"try","status":0,"from_the_future":1}}"#);
+        let body = format!(
+            r#"{{"type":"https://punctual.dev/problems/x","code":"{code}","detail":"no","hint":"try","status":0,"from_the_future":1}}"#
+        );
         let error = error_of(http(status, "application/problem+json", &body)).await;
         // Only this client knows how it gets a token.
         let hint = if kind == Unauthenticated {
@@ -177,11 +186,31 @@ async fn answers_of_proxies_and_problems_have_kinds() {
             "try"
         };
         assert_eq!(
-            (error.kind(), error.to_string(), error.hint()),
-            (kind, "no".to_owned(), Some(hint)),
+            (error.kind(), error.is_foreign(), error.to_string(), error.hint()),
+            (kind, false, "no".to_owned(), Some(hint)),
             "{code}"
         );
         assert_ne!(error.kind(), Closed);
+    }
+}
+
+/// Nothing has shown yet that a server of punctual is there: the address is wrong, or needs another token.
+#[tokio::test]
+async fn the_first_answer_shows_a_wrong_address() {
+    for (status, kind) in [
+        ("200 OK", ErrorKind::Unsupported),
+        ("302 Found", ErrorKind::Unsupported),
+        ("401 Unauthorized", ErrorKind::Unauthenticated),
+        ("403 Forbidden", ErrorKind::Forbidden),
+        ("404 Not Found", ErrorKind::Unsupported),
+        ("500 Internal Server Error", ErrorKind::Unsupported),
+        ("502 Bad Gateway", ErrorKind::UnknownOutcome),
+        ("503 Service Unavailable", ErrorKind::Unavailable),
+    ] {
+        let fake = Fake::new(http(status, "text/html", "<html>sorry</html>")).await;
+        // The fake knows no base path, so this is its answer to each call.
+        let error = HttpStore::open(&format!("http://{}/base", fake.addr)).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{status}");
     }
 }
 
@@ -193,7 +222,7 @@ async fn a_redirect_is_not_followed() {
             "HTTP/1.1 {status}\r\nlocation: http://{}/api/v1/now\r\ncontent-length: 0\r\n\r\n",
             other.addr
         );
-        assert_eq!(error_of(answer).await.kind(), ErrorKind::Unsupported, "{status}");
+        assert_eq!(error_of(answer).await.kind(), ErrorKind::Unavailable, "{status}");
     }
     assert!(other.seen.lock().unwrap().is_empty());
 }
@@ -250,7 +279,7 @@ async fn an_answer_of_the_wrong_length_is_refused() {
             store.settle(&[settlement], None).await.unwrap_err(),
             store.act(&[lease.job.into()], &punctual::store::Action::Retry).await.unwrap_err(),
         ];
-        assert!(errors.iter().all(|error| error.kind() == ErrorKind::Unsupported), "{errors:?}");
+        assert!(errors.iter().all(|error| error.kind() == ErrorKind::UnknownOutcome), "{errors:?}");
     }
 }
 

@@ -14,6 +14,8 @@ pub struct Error {
     message: String,
     hint: Option<String>,
     source: Option<Box<dyn StdError + Send + Sync>>,
+    /// Whether it is the answer of something else than the store.
+    is_foreign: bool,
 }
 
 /// The kinds of [`Error`].
@@ -105,7 +107,7 @@ impl Error {
     ///
     /// `message` is in lower case, operation then object, without a full stop.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None, source: None }
+        Self { kind, message: message.into(), hint: None, source: None, is_foreign: false }
     }
 
     /// Makes an [`ErrorKind::Invalid`].
@@ -125,6 +127,20 @@ impl Error {
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
+    }
+
+    /// Marks it as the answer of something between the caller and the store, such as a proxy. It says nothing of the call.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn foreign(mut self) -> Self {
+        self.is_foreign = true;
+        self
+    }
+
+    /// Returns whether something else than the store answered.
+    #[doc(hidden)]
+    pub const fn is_foreign(&self) -> bool {
+        self.is_foreign
     }
 
     /// Returns the kind of the error.

@@ -25,6 +25,7 @@ mod supervisor;
 mod suspects;
 #[cfg(feature = "cron")]
 pub(crate) mod tick;
+mod trouble;
 mod upkeep;
 
 use std::{

@@ -33,6 +33,10 @@ pub enum Fault {
     /// An enqueue takes effect but answers for none of its jobs, as if their part of the store were unavailable. Any
     /// other call fails before it takes effect.
     Away,
+    /// The call fails before it takes effect, with an error of this kind.
+    Refused(ErrorKind),
+    /// The same, and the answer is not the store's: [`Error::is_foreign`].
+    Foreign(ErrorKind),
     /// The call takes effect and answers this much later.
     Delay(Duration),
     /// The call takes effect this much later, and answers then.
@@ -113,6 +117,10 @@ fn befallen<'a, T: Send + 'a>(
             Fault::Pass => call().await,
             Fault::Before | Fault::InPart | Fault::Away => {
                 Err(Error::new(ErrorKind::Unavailable, format!("{verb} failed on purpose")))
+            }
+            Fault::Refused(kind) => Err(Error::new(kind, format!("{verb} was refused on purpose"))),
+            Fault::Foreign(kind) => {
+                Err(Error::new(kind, format!("{verb} was answered by something else on purpose")).foreign())
             }
             Fault::After => {
                 call().await?;

@@ -19,6 +19,7 @@ mod drill;
 mod due;
 mod few;
 mod flush;
+mod foreign;
 mod format;
 mod groups;
 mod herd;

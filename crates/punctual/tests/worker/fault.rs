@@ -93,6 +93,153 @@ async fn a_settle_whose_answer_was_lost_counts_once() {
     }
 }
 
+/// What the log and health say of trouble with the store is that of `Trouble`; here is what the worker does.
+///
+/// Each refusal meets the first settle, of a run that has ended, and the reserve after it.
+#[tokio::test]
+async fn a_refusal_that_names_no_settlement_costs_no_verdict_and_no_worker() {
+    use ErrorKind::{Corrupt, StoreFull, TooLarge, Unavailable, UnknownOutcome, Unsupported};
+    for fault in [
+        Fault::Refused(Unsupported),
+        Fault::Refused(Corrupt),
+        Fault::Refused(StoreFull),
+        Fault::Foreign(Unavailable),
+        Fault::Foreign(UnknownOutcome),
+        Fault::Foreign(TooLarge),
+    ] {
+        for verb in ["settle", "reserve"] {
+            let mut before = i32::from(verb == "reserve");
+            let rig = Rig::faulty(move |called| {
+                if called != verb || before < 0 {
+                    return Fault::Pass;
+                }
+                before -= 1;
+                if before < 0 { fault } else { Fault::Pass }
+            });
+            let (handler, mut told) = telling(|_| Outcome::Done);
+            let (stop, working) = start(rig.worker().handle(handler));
+            for n in 1..=3 {
+                rig.enqueue(n).await;
+                assert_eq!(told.recv().await, Some(n), "{verb}: {fault:?}");
+            }
+            stop.cancel();
+            let report = working.await.unwrap().unwrap();
+            assert_eq!((report.done, report.runs(), report.lost), (3, 3, 0), "{verb}: {fault:?}: {report:?}");
+            assert_eq!(rig.client.count(None).await.unwrap().done, 3, "{verb}: {fault:?}");
+        }
+    }
+}
+
+/// A gateway that refuses what is in a verdict, for example an error text that looks like an attack, holds up that verdict alone.
+#[tokio::test]
+async fn a_verdict_that_is_not_let_through_holds_up_no_other_job() {
+    let is_open = CancellationToken::new();
+    let open = is_open.clone();
+    let rig = Rig::faulty(move |verb| {
+        let is_refused = verb == "settle" && !open.is_cancelled();
+        if is_refused { Fault::Foreign(ErrorKind::Unavailable) } else { Fault::Pass }
+    });
+    let (handler, mut told) = telling(|_| Outcome::Done);
+    let (stop, working) = start(rig.worker().slots(1).handle(handler));
+    for n in 1..=3 {
+        rig.enqueue(n).await;
+        let started = timeout(PATIENCE, told.recv()).await;
+        assert_eq!(started.expect("nothing is reserved while a verdict is held back"), Some(n));
+    }
+    is_open.cancel();
+    stop.cancel();
+    let report = working.await.unwrap().unwrap();
+    assert_eq!((report.done, report.runs(), report.lost), (3, 3, 0), "{report:?}");
+}
+
+/// At its start, what is wrong is shown. A refused token ends it at any time, and so does a newer store.
+#[tokio::test]
+async fn a_worker_ends_by_a_refusal_only_at_its_start() {
+    use ErrorKind::{Closed, Forbidden, Outdated, Unauthenticated, Unsupported};
+    for kind in [Unsupported, Unauthenticated, Outdated] {
+        let rig = Rig::faulty(first("reserve", Fault::Refused(kind)));
+        let (handler, _told) = telling(|_| Outcome::Done);
+        let (_stop, working) = start(rig.worker().handle(handler));
+        assert_eq!(working.await.unwrap().unwrap_err().kind(), kind);
+    }
+    for kind in [Closed, Forbidden, Outdated, Unauthenticated] {
+        let rig = Rig::faulty(first("settle", Fault::Refused(kind)));
+        rig.enqueue(1).await;
+        let (handler, _told) = telling(|_| Outcome::Done);
+        let (_stop, working) = start(rig.worker().handle(handler));
+        assert_eq!(working.await.unwrap().unwrap_err().kind(), kind);
+    }
+}
+
+/// Only the store's own refusal of a verdict gives it up; the others of its call are settled.
+#[tokio::test]
+async fn a_verdict_that_the_store_refuses_is_given_up_alone() {
+    let (clock, refused) = (ManualClock::new(Timestamp::from_ms(START).unwrap()), ErrorKind::Invalid);
+    let memory = MemoryStore::new(Clock::Manual(clock.clone()));
+    let mut settles = 0;
+    let (heard, calls) = unbounded_channel();
+    // The first call with both, then the first of them alone.
+    let store = FaultyStore::new(Arc::new(memory), move |verb| {
+        let _ = heard.send(verb);
+        settles += u32::from(verb == "settle");
+        if verb == "settle" && settles <= 2 { Fault::Refused(refused) } else { Fault::Pass }
+    });
+    let rig = Rig { client: Client::new(Arc::new(store)), clock, calls };
+    rig.enqueue(1).await;
+    rig.enqueue(2).await;
+    let both = Arc::new(Barrier::new(2));
+    let (stop, working) = start(rig.worker().slots(2).handle(move |_: Work, _| {
+        let both = Arc::clone(&both);
+        async move {
+            both.wait().await;
+            Outcome::Done
+        }
+    }));
+    let mut rig = rig;
+    for _ in 0..3 {
+        rig.called("settle").await;
+    }
+    stop.cancel();
+    let report = working.await.unwrap().unwrap();
+    assert_eq!((report.done, report.lost), (1, 1), "{report:?}");
+}
+
+/// A supervisor that watches the health must not start workers again because their store is away.
+#[tokio::test]
+async fn a_worker_whose_store_is_away_is_alive_and_says_so() {
+    for (fault, words) in [
+        (Fault::Before, "held up: the store cannot be reached: "),
+        (Fault::Refused(ErrorKind::StoreFull), "held up: the store refuses calls: "),
+        (Fault::Delay(Duration::from_hours(1)), "held up: the store has not answered for "),
+    ] {
+        let is_away = CancellationToken::new();
+        let away = is_away.clone();
+        let rig = Rig::faulty(move |verb| {
+            if matches!(verb, "reserve" | "settle") && away.is_cancelled() { fault } else { Fault::Pass }
+        });
+        let health = punctual::worker::Health::default();
+        let (handler, mut told) = telling(|_| Outcome::Done);
+        let (stop, working) = start(rig.worker().health(&health).handle(handler));
+        rig.enqueue(1).await;
+        assert_eq!(told.recv().await, Some(1));
+        is_away.cancel();
+        rig.enqueue(2).await;
+        let says = async {
+            loop {
+                let now = health.now();
+                assert!(now.is_alive, "{now:?}");
+                if now.text.starts_with(words) {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(PATIENCE, says).await.unwrap_or_else(|_| panic!("never {words}, but {:?}", health.now()));
+        stop.cancel();
+        working.abort();
+    }
+}
+
 /// Some of a settle may be away: the worker goes on with what there is, and settles these again.
 #[tokio::test]
 async fn what_is_away_is_settled_again() {

@@ -5,6 +5,7 @@
 
 use std::{
     collections::BTreeMap,
+    convert::Infallible,
     net::SocketAddr,
     path::PathBuf,
     sync::{
@@ -12,13 +13,13 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -59,11 +60,18 @@ impl Liveness {
     }
 
     /// Signals that the loop is alive while it waits, and checks what holds up jobs.
-    pub(super) async fn keep_beating(&self, held_up: impl Fn() -> Option<String>) {
+    pub(super) async fn keep_beating(&self, held_up: impl Fn() -> Option<String>) -> Infallible {
+        self.beat();
+        self.note(held_up());
+        self.keep_waiting(held_up).await
+    }
+
+    /// Does the same from a while after the start of a wait that is usually short.
+    pub(super) async fn keep_waiting(&self, held_up: impl Fn() -> Option<String>) -> Infallible {
         loop {
+            sleep(BEAT).await;
             self.beat();
             self.note(held_up());
-            sleep(BEAT).await;
         }
     }
 

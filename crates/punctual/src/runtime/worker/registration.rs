@@ -34,6 +34,8 @@ const WRITES_MAX: usize = 3;
 const STOPPING_AFTER: Duration = Duration::from_secs(1);
 /// How long the store can take to remove the document at the end.
 const LAST_WRITE_MAX: Duration = Duration::from_secs(1);
+/// How long a worker waits after a write that will probably be refused again.
+const REFUSED_PAUSE: Duration = Duration::from_mins(10);
 /// How often a worker looks for old registrations.
 const FORGET_EVERY: Duration = Duration::from_hours(1);
 /// Most registrations of one look. It begins at a random one, so that many workers see all of them.
@@ -133,18 +135,11 @@ impl<'a> Registration<'a> {
 
     async fn keep_written(&self, store: &dyn Store, every: Duration) -> Infallible {
         loop {
+            let mut pause = every;
             if let Err(error) = self.write(store).await {
                 tracing::debug!(target: "punctual", %error, "could not register the worker");
-                // It would be refused again: a token without the right, or a store of another version.
-                if matches!(
-                    error.kind(),
-                    ErrorKind::Forbidden
-                        | ErrorKind::Unauthenticated
-                        | ErrorKind::Unsupported
-                        | ErrorKind::Outdated
-                        | ErrorKind::TooLarge
-                ) {
-                    return std::future::pending().await;
+                if will_be_refused_again(error.kind()) {
+                    pause = every.max(REFUSED_PAUSE);
                 }
             } else if self.forget_at.get() <= Instant::now() {
                 self.forget_at.set(Instant::now() + FORGET_EVERY);
@@ -155,7 +150,7 @@ impl<'a> Registration<'a> {
             let is_told = self.info.borrow().state == WorkerState::Stopping;
             tokio::select! {
                 biased;
-                () = sleep(every.mul_f64(1.0 + fastrand::f64() / 10.0)) => {}
+                () = sleep(pause.mul_f64(1.0 + fastrand::f64() / 10.0)) => {}
                 () = async { self.graceful.cancelled().await; sleep(STOPPING_AFTER).await }, if !is_told => {}
             }
         }
@@ -225,6 +220,15 @@ impl<'a> Registration<'a> {
         }
         Ok(())
     }
+}
+
+/// Returns whether a write is probably refused again: a token without the right, or a store of another version. Rights can
+/// change, and an answer can be that of a gateway, so it is tried again even then.
+const fn will_be_refused_again(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::Forbidden | ErrorKind::Unauthenticated | ErrorKind::Outdated | ErrorKind::TooLarge
+    )
 }
 
 /// Removes registrations of workers that were killed long ago, among up to [`FORGET_MAX`].
@@ -337,6 +341,38 @@ mod tests {
         };
         tokio::join!(registration.keep(&**client.store()), ending);
         assert_eq!(*calls.lock().unwrap(), 4);
+    }
+
+    /// A gateway, or a user whose rights are being changed, refuses for a while; a token without the right, for ever.
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_registration_is_written_once_it_is_not_refused_any_more() {
+        let last = Duration::from_mins(1);
+        for (kind, writes, registered_after) in [
+            (ErrorKind::Unavailable, 4..=4, 2 * WRITE_EVERY),
+            (ErrorKind::Unsupported, 4..=4, 2 * WRITE_EVERY),
+            (ErrorKind::Forbidden, 1..=1, 2 * REFUSED_PAUSE),
+        ] {
+            let begin = Instant::now();
+            let calls = Arc::new(std::sync::Mutex::new(0));
+            let heard = Arc::clone(&calls);
+            let client = client(&clock(), move |verb| {
+                if verb != "doc" || last < begin.elapsed() {
+                    return Fault::Pass;
+                }
+                *heard.lock().unwrap() += 1;
+                Fault::Refused(kind)
+            });
+            let (setup, runs, graceful) = (setup(&client), Runs::default(), CancellationToken::new());
+            let registration = Registration::new(&setup, &runs, &graceful);
+            let looking = async {
+                sleep(last).await;
+                assert!(writes.contains(&*calls.lock().unwrap()), "{kind:?}");
+                sleep(registered_after).await;
+                assert_eq!(client.workers(None).await.unwrap().workers.len(), 1, "{kind:?}");
+                registration.end();
+            };
+            tokio::join!(registration.keep(&**client.store()), looking);
+        }
     }
 
     #[tokio::test]

@@ -28,6 +28,7 @@ use super::{
     run::{Graces, dead_reason, expected, run, verdict},
     shutdown::{Phase, Shutdown},
     suspects::{Held, Waiting},
+    trouble::Trouble,
 };
 use crate::{
     core::{
@@ -66,6 +67,8 @@ const fn is_tick(_: &JobRecord) -> bool {
 const IDLE_MAX: Duration = Duration::from_mins(10);
 /// How long to wait before jobs of an unavailable part of the store are settled again.
 const AWAY_PAUSE: Duration = Duration::from_millis(200);
+/// How long to wait before a verdict is sent again that something between the worker and the store does not let through.
+const HELD_BACK_PAUSE: Duration = Duration::from_secs(1);
 /// How often a worker reclaims expired leases in queues that it does not reserve from, because its slots are taken or the
 /// queue is at its cap (S9: at most 1 s after their ends). No notification reaches it meanwhile.
 const RECLAIM_EVERY: Duration = Duration::from_millis(500);
@@ -94,10 +97,15 @@ pub(crate) struct RunLoop<'a> {
     settlements: Vec<Settlement>,
     /// How many of them, from the front, were part of a call whose answer was lost.
     tried: usize,
-    /// Settlements for an unavailable part of the store, each with whether it was sent, and when to send them again.
+    /// Settlements for an unavailable part of the store, and those that are not let through to it, each with whether it was
+    /// sent, and when to send them again.
     away: (Vec<(Settlement, bool)>, Instant),
-    /// Most settlements of the next call. It is 1 after the store refused a call.
+    /// Most settlements of the next call. It is 1 after a call was refused.
     settle_max: usize,
+    /// Whether the store has answered a settle or reserve. From then on, no refusal of it proves that the worker is wrong.
+    has_worked: bool,
+    /// What keeps it from the store now.
+    trouble: Trouble,
     /// The next reserve, or the last one whose answer was lost: it is repeated unchanged (S3).
     reserve: Option<Reserve>,
     /// Whether it may have reserved jobs: a call with it was made, and the store did not say that nothing was changed.
@@ -159,6 +167,8 @@ impl<'a> RunLoop<'a> {
             tried: 0,
             away: (Vec::new(), Instant::now()),
             settle_max: BATCH_MAX,
+            has_worked: false,
+            trouble: Trouble::default(),
             reserve: None,
             may_have_reserved: false,
             call: CallId { instance: fastrand::u64(..), number: 0 },
@@ -181,7 +191,8 @@ impl<'a> RunLoop<'a> {
     /// Runs iterations until shutdown.
     ///
     /// # Errors
-    /// Errors that a repetition cannot solve: a closed store, a refused reserve. All others are repeated.
+    /// Errors that a repetition cannot solve: a closed or newer store, a refused token, a refusal before the first answer. All
+    /// others are repeated.
     pub(crate) async fn iteration(&mut self) -> Result<()> {
         loop {
             self.follow_shutdown();
@@ -317,7 +328,7 @@ impl<'a> RunLoop<'a> {
             return false;
         }
         let beat = [Heartbeat { company: true, ..lease.into() }];
-        match self.store.extend(&beat).await.as_deref() {
+        match self.trouble.asking(self.liveness, self.store.extend(&beat)).await.as_deref() {
             Ok([LeaseStatus::Held | LeaseStatus::CancelRequested]) => suspects.isolation_ended(),
             Ok([LeaseStatus::Lost]) => {
                 self.runs.heard(lease, LeaseStatus::Lost);
@@ -363,9 +374,37 @@ impl<'a> RunLoop<'a> {
         self.call.number += 1;
         let worker = self.setup.config.name.clone();
         let reserve = Reserve { call: self.call, worker, queues, n: 1, lease: None, company: true };
-        match self.store.reserve(&reserve).await {
-            Ok(batch) => self.reclaimed(&batch.reclaimed),
-            Err(error) => tracing::debug!(target: "punctual", %error, "could not reclaim, will try again"),
+        match self.trouble.asking(self.liveness, self.store.reserve(&reserve)).await {
+            Ok(batch) => {
+                self.answered(self.settlements.is_empty());
+                self.reclaimed(&batch.reclaimed);
+            }
+            Err(error) => {
+                if self.is_trouble(&error) {
+                    tracing::warn!(target: "punctual", %error, hint = error.hint(), "could not reclaim, will try again");
+                }
+            }
+        }
+    }
+
+    /// Notes a failed call for health; returns whether the log does not have it yet.
+    fn is_trouble(&mut self, error: &Error) -> bool {
+        let now = Instant::now();
+        let is_news = self.trouble.failed(error, now);
+        self.liveness.note(self.trouble.held_up(Duration::ZERO, now));
+        self.liveness.beat();
+        is_news
+    }
+
+    /// Notes that the store answers. `has_settled`: no verdict waits because its call failed, except those in `away`.
+    fn answered(&mut self, has_settled: bool) {
+        self.liveness.beat();
+        if has_settled
+            && self.away.0.is_empty()
+            && let Some(after) = self.trouble.answered(Instant::now())
+        {
+            tracing::info!(target: "punctual", ?after, "the store answers again");
+            self.liveness.note(self.runs.held_up(Instant::now()));
         }
     }
 
@@ -442,16 +481,23 @@ impl<'a> RunLoop<'a> {
         let may_have_reserved = self.may_have_reserved;
         self.may_have_reserved |= reserve.is_some();
         let (calling, asked) = (Calling::begin(), Instant::now());
-        let answer = match reserve {
-            Some(reserve) if n == 0 => self.store.reserve(reserve).await.map(|batch| (vec![], Some(batch))),
-            _ => self.store.settle(&self.settlements[..n], reserve).await,
+        let call = async {
+            match reserve {
+                Some(reserve) if n == 0 => {
+                    self.store.reserve(reserve).await.map(|batch| (vec![], Some(batch)))
+                }
+                _ => self.store.settle(&self.settlements[..n], reserve).await,
+            }
         };
+        let answer = self.trouble.asking(self.liveness, call).await;
         calling.end(&self.settlements[..n], |lease| self.runs.call(lease), &answer);
         match answer {
             Ok((settled, batch)) => {
                 self.pauses.reset();
                 self.settle_max = BATCH_MAX;
+                self.has_worked = true;
                 self.settled(n, settled, tried);
+                self.answered(true);
                 if let Some(batch) = batch {
                     let is_alone = self.reserve.as_ref().is_some_and(|reserve| !reserve.company);
                     if self
@@ -474,11 +520,15 @@ impl<'a> RunLoop<'a> {
                     }
                 }
                 self.setup.config.live.put(&self.report);
-                self.liveness.beat();
                 Ok(())
             }
             Err(error) => {
-                if error.kind() != ErrorKind::UnknownOutcome {
+                // Those of a server of several that refuses are refused with the whole call; others may have been settled.
+                let may_be_done = matches!(
+                    error.kind(),
+                    ErrorKind::UnknownOutcome | ErrorKind::Unsupported | ErrorKind::Corrupt
+                );
+                if !may_be_done {
                     self.tried = tried;
                 }
                 if error.kind() == ErrorKind::Unavailable {
@@ -665,36 +715,71 @@ impl<'a> RunLoop<'a> {
     }
 
     /// Handles a failed call: waits before it is repeated, or gives up what can never succeed.
+    ///
+    /// Once the store has answered, only its own refusal of a settlement gives up a verdict. All other refusals can pass: of a
+    /// gateway whose server starts again, of a user whose rights are being changed.
     async fn failed(&mut self, n: usize, error: Error) -> Result<()> {
         match error.kind() {
             // A token that is refused is refused again. A process that starts anew reads the one that is valid by then.
             ErrorKind::Closed | ErrorKind::Outdated | ErrorKind::Unauthenticated | ErrorKind::Forbidden => {
                 return Err(error);
             }
-            ErrorKind::Invalid | ErrorKind::TooLarge | ErrorKind::Conflict | ErrorKind::Unsupported => {
+            ErrorKind::Invalid | ErrorKind::TooLarge | ErrorKind::Conflict | ErrorKind::Unsupported
+                if !self.has_worked =>
+            {
+                return Err(error);
+            }
+            ErrorKind::Invalid | ErrorKind::TooLarge | ErrorKind::Conflict
+                if !error.is_foreign() && 0 < n =>
+            {
                 match n {
-                    0 => return Err(error),
-                    1 => {
-                        let Settlement { lease, verdict } = self.settlements.remove(0);
-                        self.tried = self.tried.saturating_sub(1);
-                        self.settle_max = BATCH_MAX;
-                        match self.runs.remove(lease) {
-                            Some(run) => self.lost(&run.call, &verdict),
-                            None => self.report.lost += 1,
-                        }
-                        tracing::error!(target: "punctual", id = %lease.job, %error,
-                        "the store refused a verdict; the lease will expire");
-                    }
+                    1 => self.give_up_first(&error),
                     _ => self.settle_max = 1,
                 }
             }
             _ => {
+                if error.is_foreign() {
+                    self.let_others_pass(n);
+                }
                 let pause = self.pauses.next();
-                tracing::warn!(target: "punctual", %error, ?pause, settlements = n, "settle and reserve will be repeated");
+                if self.is_trouble(&error) {
+                    tracing::warn!(target: "punctual", %error, hint = error.hint(), ?pause, settlements = n,
+                        "settle and reserve will be repeated");
+                } else {
+                    tracing::debug!(target: "punctual", %error, ?pause, settlements = n,
+                        "settle and reserve will be repeated");
+                }
                 tokio::time::sleep(pause).await;
             }
         }
         Ok(())
+    }
+
+    /// Gives up the first verdict, which the store refused.
+    fn give_up_first(&mut self, error: &Error) {
+        let Settlement { lease, verdict } = self.settlements.remove(0);
+        self.tried = self.tried.saturating_sub(1);
+        self.settle_max = BATCH_MAX;
+        match self.runs.remove(lease) {
+            Some(run) => self.lost(&run.call, &verdict),
+            None => self.report.lost += 1,
+        }
+        tracing::error!(target: "punctual", id = %lease.job, %error,
+            "the store refused a verdict; the lease will expire");
+    }
+
+    /// Prepares the repetition of a call of `n` settlements that something else than the store refused. It can have refused what
+    /// is in one of them, so they are sent one by one, and one that is refused alone waits beside the others.
+    fn let_others_pass(&mut self, n: usize) {
+        if 0 < n {
+            self.settle_max = 1;
+        }
+        if n == 1 {
+            let was_sent = 0 < self.tried;
+            self.tried = self.tried.saturating_sub(1);
+            self.away.0.push((self.settlements.remove(0), was_sent));
+            self.away.1 = Instant::now() + HELD_BACK_PAUSE;
+        }
     }
 
     /// Waits for something to do.
@@ -705,7 +790,7 @@ impl<'a> RunLoop<'a> {
             Look::Now => Duration::ZERO,
             Look::At(at) => at.saturating_duration_since(Instant::now()),
         };
-        let runs = self.runs;
+        let (runs, cannot_wait) = (self.runs, self.trouble.cannot_wait);
         let quiet_until = runs.suspects.quiet_until(Instant::now());
         let (is_waiting, ask_again_at) = (0 < self.waiting.len() || quiet_until.is_some(), self.ask_again_at);
         let wake_at = quiet_until
@@ -714,37 +799,58 @@ impl<'a> RunLoop<'a> {
             .min();
         let (has_away, again) = (!self.away.0.is_empty(), self.away.1);
         let (has_unheard, reclaim_at) = (!self.unheard().is_empty(), self.reclaim_at);
+        let trouble = &self.trouble;
+        let held_up = || {
+            let now = Instant::now();
+            trouble.held_up(Duration::ZERO, now).or_else(|| runs.held_up(now))
+        };
         // Waiting longer in this phase achieves nothing.
         let is_late = matches!(self.phase, Phase::Ending { until } if until <= Instant::now());
         tokio::select! {
             biased;
             _ = self.ended.1.recv_many(&mut self.collected, BATCH_MAX) => {}
             () = self.shutdown.stirred(self.phase), if !is_late => {}
-            () = notified(&*self.store, &names, &self.precise_timer, at_most), if has_free_slots => self.look = Look::Now,
+            cannot_wait = notified(&*self.store, &names, &self.precise_timer, at_most, cannot_wait),
+                if has_free_slots =>
+            {
+                self.trouble.cannot_wait = cannot_wait;
+                self.look = Look::Now;
+            }
             () = runs.suspects.ended(), if is_waiting => {}
             () = runs.quiet.changed() => {}
             () = tokio::time::sleep_until(wake_at.unwrap_or(again)), if wake_at.is_some() => {}
             () = tokio::time::sleep_until(again), if has_away => {}
             () = tokio::time::sleep_until(reclaim_at), if has_unheard => {}
-            () = self.liveness.keep_beating(|| runs.held_up(Instant::now())) => {}
+            never = self.liveness.keep_beating(held_up) => match never {},
         }
     }
 }
 
-/// Waits until there may be work, at most until the next job is due.
+/// Waits until there may be work, at most until the next job is due; returns whether the wait failed. `cannot_wait`: the one
+/// before failed, too.
 ///
 /// The timer is the worker's own. The store's wait only delivers notifications.
-async fn notified(store: &dyn Store, queues: &[String], precise_timer: &PreciseTimer, at_most: Duration) {
+async fn notified(
+    store: &dyn Store,
+    queues: &[String],
+    precise_timer: &PreciseTimer,
+    at_most: Duration,
+    cannot_wait: bool,
+) -> bool {
     let notify = async {
-        if let Err(error) = store.wait(queues, at_most).await {
-            tracing::warn!(target: "punctual", %error, "could not wait for notifications of the store");
-            tokio::time::sleep(Duration::from_secs(1)).await;
+        let Err(error) = store.wait(queues, at_most).await else { return false };
+        if cannot_wait {
+            tracing::debug!(target: "punctual", %error, "still could not wait for notifications of the store");
+        } else {
+            tracing::warn!(target: "punctual", %error, "could not wait for notifications of the store, asks once a second");
         }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        true
     };
     tokio::select! {
         biased;
-        () = notify => {}
-        () = precise_timer.after(at_most) => {}
+        failed = notify => failed,
+        () = precise_timer.after(at_most) => cannot_wait,
     }
 }
 

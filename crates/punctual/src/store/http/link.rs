@@ -1,6 +1,10 @@
 //! Sends one call and reads its answer, or makes an error of what came instead.
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use reqwest::{
     Certificate, Client, StatusCode, Url,
@@ -23,6 +27,9 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Largest file with a token or with certificates.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
+/// What the types of the server's errors begin with. Other programs have errors of the same form.
+const PROBLEMS: &str = "https://punctual.dev/problems/";
+
 /// The way to a server.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -31,11 +38,15 @@ pub(super) struct Link {
     base: Url,
     /// Without the token, for people.
     shown: String,
+    /// Whether a server of punctual has answered. From then on, an answer that is not one of it is that of something between,
+    /// and passes.
+    is_known: AtomicBool,
 }
 
 /// An error as the server writes it (RFC 9457).
 #[derive(Deserialize)]
 struct Problem {
+    r#type: String,
     code: String,
     detail: String,
     hint: Option<String>,
@@ -76,7 +87,12 @@ impl Link {
         let path = format!("{}/api/v1/", base.path().trim_end_matches('/'));
         base.set_path(&path);
         let is_here = matches!(base.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
-        Ok(Self { client: client(token.as_deref(), ca.as_deref(), is_here)?, base, shown })
+        Ok(Self {
+            client: client(token.as_deref(), ca.as_deref(), is_here)?,
+            base,
+            shown,
+            is_known: AtomicBool::new(false),
+        })
     }
 
     pub(super) fn url(&self) -> &str {
@@ -86,7 +102,8 @@ impl Link {
     /// Makes a call.
     ///
     /// # Errors
-    /// `Unavailable` if the server was not reached, `UnknownOutcome` if its answer was lost, else what it says.
+    /// `Unavailable` if the server was not reached, `UnknownOutcome` if its answer was lost, else what it says. An answer of
+    /// something else, such as a proxy, is one of the two once the server has answered a call.
     pub(super) async fn call<R: DeserializeOwned>(
         &self,
         name: &str,
@@ -109,14 +126,24 @@ impl Link {
         if !status.is_success() {
             return Err(self.refused(name, status, &bytes));
         }
-        serde_json::from_slice(&bytes).map_err(|e| self.odd(name).with_source(e))
+        let answer = serde_json::from_slice(&bytes).map_err(|e| self.odd(name).with_source(e))?;
+        self.is_known.store(true, Ordering::Relaxed);
+        Ok(answer)
     }
 
-    /// Returns the error for an answer that no server of punctual gives.
+    /// Returns the error for an answer of success that no server of punctual gives. The call can have been done.
     pub(super) fn odd(&self, name: &str) -> Error {
         let text = format!("the answer of {} to {name} is not one of a punctual server", self.shown);
-        Error::new(ErrorKind::Unsupported, text)
-            .with_hint("check the address, and whether the server has the same version")
+        let kind = if self.is_known() { ErrorKind::UnknownOutcome } else { ErrorKind::Unsupported };
+        Error::new(kind, text)
+            .with_hint(
+                "check the address, what is in front of the server, and whether it has the same version",
+            )
+            .foreign()
+    }
+
+    fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Relaxed)
     }
 
     /// Returns the error for a call without an answer.
@@ -135,7 +162,9 @@ impl Link {
 
     /// Returns the error that the server, or a proxy in front of it, answered with.
     fn refused(&self, name: &str, status: StatusCode, body: &[u8]) -> Error {
-        if let Ok(problem) = serde_json::from_slice::<Problem>(body) {
+        if let Ok(problem) = serde_json::from_slice::<Problem>(body)
+            && problem.r#type.starts_with(PROBLEMS)
+        {
             let kind = ErrorKind::ALL.into_iter().find(|kind| kind.code() == problem.code);
             let kind = kind.or_else(|| kind_of(status)).unwrap_or(ErrorKind::Unsupported);
             let hint = match kind {
@@ -146,15 +175,21 @@ impl Link {
             };
             return hint.into_iter().fold(Error::new(kind, problem.detail), Error::with_hint);
         }
-        let text = format!("{} answered {name} with {status}", self.shown);
-        match kind_of(status) {
-            Some(kind) => Error::new(kind, text),
-            None => self.odd(name).with_source(Error::new(ErrorKind::Unsupported, text)),
-        }
+        let text =
+            format!("{} answered {name} with {status}, which is no answer of a punctual server", self.shown);
+        let kind = if self.is_known() {
+            passing(status)
+        } else {
+            // The address or the proxy is wrong.
+            kind_of(status).unwrap_or(ErrorKind::Unsupported)
+        };
+        Error::new(kind, text)
+            .with_hint("check the address, and what is in front of the server, such as a proxy")
+            .foreign()
     }
 }
 
-/// Returns the kind of an error that has only a status, as those of proxies have.
+/// Returns the kind of an error that has only a status, or a code that only another version knows.
 const fn kind_of(status: StatusCode) -> Option<ErrorKind> {
     match status {
         StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => Some(ErrorKind::UnknownOutcome),
@@ -165,6 +200,18 @@ const fn kind_of(status: StatusCode) -> Option<ErrorKind> {
         StatusCode::FORBIDDEN | StatusCode::MISDIRECTED_REQUEST => Some(ErrorKind::Forbidden),
         StatusCode::PAYLOAD_TOO_LARGE => Some(ErrorKind::TooLarge),
         _ => None,
+    }
+}
+
+/// Returns the kind of an answer that is not the server's, after it has answered: something between answers in its place.
+///
+/// A refusal was made before the call was passed on. Whatever else failed can have failed after that.
+fn passing(status: StatusCode) -> ErrorKind {
+    match status {
+        // A smaller call can pass.
+        StatusCode::PAYLOAD_TOO_LARGE => ErrorKind::TooLarge,
+        _ if status.is_redirection() || status.is_client_error() => ErrorKind::Unavailable,
+        _ => ErrorKind::UnknownOutcome,
     }
 }
 

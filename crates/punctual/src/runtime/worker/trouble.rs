@@ -1,0 +1,117 @@
+//! What keeps a loop from its store: calls that fail, and calls without an answer. The log says it once, and health reports it.
+//!
+//! ```text
+//! none ──failed──► in trouble ──answered──► none
+//! ```
+//!
+//! It decides nothing: the loop repeats its calls whatever it says.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::health::Liveness;
+use crate::core::error::{Error, ErrorKind};
+
+/// Calls of a loop that have failed since the last one that was answered.
+#[derive(Debug, Default)]
+pub(super) struct Trouble {
+    /// When the first of them failed.
+    since: Option<Instant>,
+    /// The newest error, as health reports it.
+    why: String,
+    /// The kinds of errors that the log has.
+    said: Vec<ErrorKind>,
+    /// Whether the last wait for notifications failed, which the log has.
+    pub(super) cannot_wait: bool,
+}
+
+impl Trouble {
+    /// Notes a failed call; returns whether the log does not have an error of this kind yet.
+    pub(super) fn failed(&mut self, error: &Error, now: Instant) -> bool {
+        self.since.get_or_insert(now);
+        let what =
+            if error.is_repeatable() { "the store cannot be reached" } else { "the store refuses calls" };
+        self.why = format!("{what}: {error}");
+        let is_news = !self.said.contains(&error.kind());
+        if is_news {
+            self.said.push(error.kind());
+        }
+        is_news
+    }
+
+    /// Notes that a call was answered; returns how long the trouble lasted, if there was any.
+    pub(super) fn answered(&mut self, now: Instant) -> Option<Duration> {
+        let since = self.since.take()?;
+        self.said.clear();
+        Some(now.duration_since(since))
+    }
+
+    /// Describes what holds up jobs: the newest error, or a call that has waited for its answer for this long.
+    pub(super) fn held_up(&self, waited: Duration, now: Instant) -> Option<String> {
+        match self.since {
+            Some(since) => Some(format!("{} (for {} s)", self.why, now.duration_since(since).as_secs())),
+            None if waited.is_zero() => None,
+            None => Some(format!("the store has not answered for {} s", waited.as_secs())),
+        }
+    }
+
+    /// Makes a call. While it waits for the answer, it signals that the loop is alive, and says what it waits for.
+    pub(super) async fn asking<T>(&self, liveness: &Liveness, call: impl Future<Output = T>) -> T {
+        let begin = Instant::now();
+        let held_up = || {
+            let now = Instant::now();
+            self.held_up(now.duration_since(begin), now)
+        };
+        tokio::select! {
+            biased;
+            answer = call => answer,
+            never = liveness.keep_waiting(held_up) => match never {},
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::sleep;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::runtime::worker::health::Health;
+
+    /// The call hangs for longer than after which a loop without an iteration is stuck.
+    #[tokio::test(start_paused = true)]
+    async fn a_loop_that_waits_for_the_store_is_alive_and_says_so() {
+        let (health, trouble) = (Health::default(), Trouble::default());
+        let member = health.join(CancellationToken::new());
+        let call = sleep(Duration::from_secs(90));
+        let looking = async {
+            for _ in 0..8 {
+                sleep(Duration::from_secs(11)).await;
+                let now = health.now();
+                assert!(now.is_alive && now.is_ready, "{now:?}");
+                assert!(now.text.starts_with("held up: the store has not answered for "), "{now:?}");
+            }
+        };
+        tokio::join!(trouble.asking(member.liveness(), call), looking);
+    }
+
+    #[test]
+    fn each_kind_of_error_is_said_once_until_the_store_answers() {
+        let (mut trouble, begin) = (Trouble::default(), Instant::now());
+        let second = |n| begin + Duration::from_secs(n);
+        let [away, lost, refused] =
+            [ErrorKind::Unavailable, ErrorKind::UnknownOutcome, ErrorKind::Unsupported]
+                .map(|kind| Error::new(kind, "no"));
+        assert_eq!(trouble.held_up(Duration::ZERO, second(0)), None);
+        let news = [&away, &away, &lost, &away, &refused].map(|error| trouble.failed(error, second(1)));
+        assert_eq!(news, [true, false, true, false, true]);
+        let why = "the store refuses calls: no (for 6 s)";
+        assert_eq!(trouble.held_up(Duration::ZERO, second(7)).unwrap(), why);
+        assert_eq!(trouble.answered(second(9)), Some(Duration::from_secs(8)));
+        assert_eq!(trouble.answered(second(9)), None);
+        let silent = trouble.held_up(Duration::from_secs(5), second(9)).unwrap();
+        assert_eq!(silent, "the store has not answered for 5 s");
+        assert!(trouble.failed(&away, second(9)));
+    }
+}
