@@ -586,7 +586,10 @@ impl Referee {
         check(answer == Settled::Settled(state, why), Rule::AnswersHold, || {
             format!("{end:?} of {name} is answered {answer:?}, not {state}")
         })?;
-        (known.state, known.lease, known.expired, known.cancel) = (state, None, 0, false);
+        (known.state, known.lease, known.cancel) = (state, None, false);
+        if state != State::Waiting || end != End::Release {
+            known.expired = 0;
+        }
         if state == State::Waiting && retries {
             (known.attempt, known.due) = (known.attempt + 1, now.after(BACKOFF));
         }

@@ -82,6 +82,9 @@ local function verdict(job, what, rest)
             next.run_at = min(now + max(unp('>I7', rest), $SNOOZE_MIN), $INSTANT_MAX_MS)
             if sub(rest, 8, 8) == '1' then next.reason = sub(rest, 9) end
         end
+    elseif what == 'l' then
+        -- It says nothing of the job, which may not even have begun.
+        next.expired_leases = job.expired_leases
     elseif what == 'h' then
         -- Only a newer version may run it.
         next.expired_leases, next.snoozes, next.run_at = job.expired_leases, job.snoozes, min(now + $HELD_FOR, $INSTANT_MAX_MS)
