@@ -332,6 +332,42 @@ async fn calls_that_fail_in_passing_are_repeated_and_count_once() {
     }
 }
 
+/// After a lost answer, nobody is told that nothing was stored, unless the store itself refuses the jobs: it answers a repetition
+/// before it checks anything.
+#[tokio::test(start_paused = true)]
+async fn after_a_lost_answer_a_refusal_proves_nothing() {
+    use ErrorKind::{Forbidden, Invalid, StoreFull, TooLarge, Unauthenticated, UnknownOutcome, Unsupported};
+    for (fault, kind) in [
+        (Fault::Refused(Unsupported), UnknownOutcome),
+        (Fault::Refused(StoreFull), UnknownOutcome),
+        (Fault::Refused(Forbidden), UnknownOutcome),
+        (Fault::Refused(Unauthenticated), UnknownOutcome),
+        (Fault::Foreign(TooLarge), UnknownOutcome),
+        (Fault::Refused(Invalid), Invalid),
+    ] {
+        let (client, quiet, _) = rig(move |call| if call == 0 { Fault::After } else { fault });
+        let error = client.enqueue(plain(1)).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{fault:?}: {error}");
+        assert_eq!(quiet.count(None).await.unwrap().waiting, 1, "it was stored");
+        // Nothing was lost before: what the refusal says is true.
+        let (client, _, _) = rig(move |_| fault);
+        let (Fault::Refused(said) | Fault::Foreign(said)) = fault else { unreachable!() };
+        assert_eq!(client.enqueue(plain(1)).await.unwrap_err().kind(), said);
+        // The parts of a call that is taken apart remember it. The two are gathered while the one before them is on its way.
+        let (client, _, _) = rig(move |call| match call {
+            0 => Fault::Delay(Duration::from_millis(20)),
+            1 => Fault::After,
+            _ => fault,
+        });
+        let push = |n| client.enqueue(plain(n)).into_future();
+        let (before, first, second) = tokio::join!(push(0), push(1), push(2));
+        assert!(before.unwrap().is_new());
+        for answer in [first, second] {
+            assert_eq!(answer.unwrap_err().kind(), kind, "{fault:?}");
+        }
+    }
+}
+
 /// A store that stays away is given up on after 30 s, and the error says whether anything may have happened.
 /// S13: as the limits say, so many calls wait for a part of the store that is away, and the caller of the next one is told at once.
 #[tokio::test(start_paused = true)]

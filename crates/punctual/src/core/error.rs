@@ -97,7 +97,7 @@ impl Error {
     #[doc(hidden)]
     #[must_use]
     pub fn in_part(self) -> Self {
-        if !matches!(self.kind, ErrorKind::Unavailable | ErrorKind::StoreFull) {
+        if !matches!(self.kind, ErrorKind::Unavailable | ErrorKind::StoreFull | ErrorKind::Unsupported) {
             return self;
         }
         Self::new(ErrorKind::UnknownOutcome, format!("done only in part: {self}")).with_source(self)

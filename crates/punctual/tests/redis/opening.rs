@@ -32,6 +32,40 @@ async fn what_is_wrong_with_a_server_is_said_when_it_is_opened() {
     assert!(error.to_string().contains(&format!("\"{prefix}:{{0}}:t\" is a string")), "{error}");
 }
 
+/// A server that has taken over can have other settings. Here it is the same one, to which the connections are made again.
+#[tokio::test]
+async fn a_server_is_checked_again_with_each_connection() {
+    let server = Server::start(&["--maxmemory", "100mb"]);
+    let store = open(&server.url()).await;
+    store.now().await.unwrap();
+    let mut other = redis::Client::open(server.url().as_str()).unwrap().get_connection().unwrap();
+    let mut set = |policy: &str| {
+        let () =
+            redis::cmd("CONFIG").arg("SET").arg("maxmemory-policy").arg(policy).query(&mut other).unwrap();
+        let _: i64 = redis::cmd("CLIENT")
+            .arg("KILL")
+            .arg("TYPE")
+            .arg("normal")
+            .arg("SKIPME")
+            .arg("yes")
+            .query(&mut other)
+            .unwrap();
+    };
+    set("allkeys-lru");
+    // The first calls can meet the connection that was cut.
+    let mut answer = store.now().await;
+    while answer.as_ref().is_err_and(punctual::Error::is_repeatable) {
+        answer = store.now().await;
+    }
+    let error = answer.unwrap_err();
+    assert_eq!((error.kind(), error.hint().is_some()), (ErrorKind::Unsupported, true), "{error:?}");
+    assert!(error.to_string().contains("allkeys-lru"), "{error}");
+    set("noeviction");
+    while let Err(error) = store.now().await {
+        assert!(error.is_repeatable() || error.kind() == ErrorKind::Unsupported, "{error:?}");
+    }
+}
+
 /// What the server doesn't let a user ask is not held against it.
 #[tokio::test]
 async fn a_user_who_may_not_ask_about_the_server_may_work_on_it() {

@@ -323,12 +323,13 @@ impl Merged {
 
     /// Splits the callers and their jobs into two halves.
     fn split(self) -> [Self; 2] {
-        let Self { jobs, mut callers, .. } = self;
+        let Self { jobs, mut callers, is_unknown: was_lost, .. } = self;
         let mut jobs = Arc::unwrap_or_clone(jobs);
         let later = callers.split_off(callers.len() / 2);
         let kept = callers.iter().map(|(n, _)| n).sum();
         let jobs_later = jobs.split_off(kept);
-        [Self::new(jobs, callers), Self::new(jobs_later, later)]
+        [(jobs, callers), (jobs_later, later)]
+            .map(|(jobs, callers)| Self { is_unknown: was_lost, ..Self::new(jobs, callers) })
     }
 
     /// Returns whether the store has answered for none of the jobs.
@@ -361,6 +362,26 @@ impl Merged {
         }
     }
 
+    /// Gives all callers that wait the error after which the call is not repeated.
+    ///
+    /// After a lost answer, it does not say that nothing was changed, unless the store itself refused the jobs: before a store
+    /// checks jobs, it answers a repetition.
+    fn give_up(self, error: Error) {
+        let is_lost = error.kind() == ErrorKind::UnknownOutcome;
+        let is_proof =
+            is_refusal(error.kind()) && error.kind() != ErrorKind::Unsupported && !error.is_foreign();
+        if self.is_unknown && !is_lost && !is_proof {
+            let text = format!("could not learn whether the jobs were stored: {error}");
+            let error = error
+                .hint()
+                .map(str::to_owned)
+                .into_iter()
+                .fold(Error::new(ErrorKind::UnknownOutcome, text).with_source(error), Error::with_hint);
+            return self.fail(&error);
+        }
+        self.fail(&error);
+    }
+
     /// Gives the error to all callers that wait.
     fn fail(self, error: &Error) {
         for caller in self.callers.into_iter().filter_map(|(_, caller)| caller.upgrade()) {
@@ -384,7 +405,7 @@ fn copy(error: &Error) -> Error {
     if let Some(source) = std::error::Error::source(error) {
         copy = copy.with_source(source.to_string());
     }
-    copy
+    if error.is_foreign() { copy.foreign() } else { copy }
 }
 
 /// Sends calls one after another, numbered as an instance of its own.
@@ -473,7 +494,7 @@ impl Lane {
                 let [first, later] = merged.split();
                 self.parts.extend([later, first]);
             }
-            Err(error) => merged.fail(&error),
+            Err(error) => merged.give_up(error),
             Ok(answers) => {
                 merged.take_in(answers);
                 if merged.is_wanted() {
@@ -487,13 +508,7 @@ impl Lane {
         merged.is_unknown |= error.kind() == ErrorKind::UnknownOutcome;
         let (pause, now) = (merged.pauses.next(), Instant::now());
         if merged.until.is_none_or(|until| until < now + pause) {
-            let is_unknown = merged.is_unknown && error.kind() != ErrorKind::UnknownOutcome;
-            return merged.fail(&if is_unknown {
-                Error::new(ErrorKind::UnknownOutcome, "could not learn whether the jobs were stored")
-                    .with_source(error)
-            } else {
-                error
-            });
+            return merged.give_up(error);
         }
         tracing::debug!(target: "punctual", %error, ?pause, jobs = merged.jobs.len(), "enqueue will be repeated");
         self.stage = Stage::Pausing { merged, until: now + pause };

@@ -33,7 +33,7 @@ use crate::{
             fault::{self, READONLY},
             io_thread::Thread,
             node::Node,
-            preflight,
+            preflight::{self, Unsuitable},
             redirect::{Detour, Patience},
             route::Route,
         },
@@ -279,6 +279,8 @@ enum Failure {
     Unreachable(RedisError),
     /// Nothing was sent, because the server cannot provide what is requested.
     Unfit(Unfit),
+    /// Nothing was sent, because the server cannot keep the promises of a store.
+    Unsuitable(Unsuitable),
     /// Something was sent.
     Broken(RedisError),
     Silent,
@@ -300,6 +302,7 @@ impl Failure {
         match self {
             Self::Unreachable(cause) => fault::unreachable(cause),
             Self::Unfit(why) => fault::unfit(why),
+            Self::Unsuitable(why) => why.into(),
             Self::Unconfirmed(why) => fault::unconfirmed(operation, why),
             Self::Broken(cause) => fault::lost(operation, cause),
             Self::Silent => fault::silent(operation),
@@ -586,8 +589,17 @@ impl Line {
         self.agree(node, connection).await
     }
 
-    /// Finds out how a server confirms writes, because each can be configured differently.
+    /// Finds out whether a server that is not the first one can have the store, and how it confirms writes, because each can be
+    /// configured differently. The first one is checked by [`enter`](Self::enter).
     async fn agree(&self, node: Node, connection: Connection) -> Result<Open, Failure> {
+        if self.target.borrow().is_some() {
+            let asked = timeout(self.answer_max, connection.send(&preflight::question())).await;
+            let answer = asked.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
+            answer
+                .and_then(|answer| preflight::check_again(self.address(), answer))
+                .map_err(Failure::Unreachable)?
+                .map_err(Failure::Unsuitable)?;
+        }
         let agreed = timeout(self.answer_max, Confirm::agree(self.address().durability(), &connection)).await;
         let agreed = agreed.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
         let confirm = agreed.map_err(Failure::Unreachable)?.map_err(Failure::Unfit)?;

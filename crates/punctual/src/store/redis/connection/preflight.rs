@@ -1,9 +1,10 @@
-//! Checks before a store is opened. Refused are: a server that evicts jobs, one that is too old, one that is part of
-//! an unnamed cluster, and keys with foreign content. All checks take one round trip.
+//! Checks before a store is opened, and again with each later connection, because another server may have taken over. Refused
+//! are: a server that evicts jobs, one that is too old, and one that is part of an unnamed cluster. When the store is opened, keys
+//! with foreign content are refused, too. All checks take one round trip.
 //!
 //! What the server does not let this user ask is no reason to refuse. `doctor` reports what could not be checked.
 
-use redis::{Pipeline, Value};
+use redis::{Cmd, Pipeline, RedisResult, Value};
 
 use crate::{
     core::error::{Error, ErrorKind, Result},
@@ -32,12 +33,52 @@ fn keys() -> impl Iterator<Item = &'static str> {
 /// `Unsupported` for a server that cannot keep the promises, `Corrupt` for a key of the wrong type.
 pub(crate) fn check(address: &Address, shard: u16, answers: Vec<Value>) -> Result<()> {
     let seen = look(address, shard, answers)?;
-    check_server(&seen.info, address)?;
+    check_server(&seen.info, address).map_err(Error::from)?;
     match seen.strangers.into_iter().next() {
         Some(stranger) => Err(Error::new(ErrorKind::Corrupt, stranger.to_string()).with_hint(
             "another program writes keys of the same name: choose another prefix=… in the address",
         )),
         None => Ok(()),
+    }
+}
+
+/// Why a server cannot keep the promises of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unsuitable {
+    message: String,
+    hint: String,
+}
+
+impl Unsuitable {
+    fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: hint.into() }
+    }
+}
+
+impl From<Unsuitable> for Error {
+    fn from(Unsuitable { message, hint }: Unsuitable) -> Self {
+        Self::new(ErrorKind::Unsupported, message).with_hint(hint)
+    }
+}
+
+/// Returns the question for [`check_again`].
+pub(crate) fn question() -> Cmd {
+    let mut cmd = Cmd::new();
+    cmd.arg("INFO");
+    cmd
+}
+
+/// Evaluates the answer of a server that has taken over, or was started again: its version and settings can be others. The keys
+/// are those of the server before it.
+///
+/// # Errors
+/// Why it was not answered; or, inside, why the server is not used.
+pub(crate) fn check_again(address: &Address, answer: Value) -> RedisResult<Result<(), Unsuitable>> {
+    match answer {
+        Value::BulkString(text) => Ok(check_server(&Info::parse(&text), address)),
+        Value::ServerError(refusal) if refusal.code() != NOPERM => Err(refusal.into()),
+        // This user may not ask.
+        _ => Ok(Ok(())),
     }
 }
 
@@ -120,21 +161,23 @@ pub(crate) fn is_strange_cluster(info: &Info, address: &Address) -> bool {
     info.is_of_a_cluster() && !matches!(address.topology(), Topology::Cluster { .. })
 }
 
-fn check_server(info: &Info, address: &Address) -> Result<()> {
+fn check_server(info: &Info, address: &Address) -> Result<(), Unsuitable> {
     if let Some(version) = info.redis_version().filter(|version| *version < VERSION_MIN) {
         let (major, minor) = VERSION_MIN;
         let message = format!("the server speaks the commands of Redis {}.{}", version.0, version.1);
-        return Err(Error::new(ErrorKind::Unsupported, message)
-            .with_hint(format!("use Redis {major}.{minor} or later, or Valkey")));
+        return Err(Unsuitable::new(message, format!("use Redis {major}.{minor} or later, or Valkey")));
     }
     if is_strange_cluster(info, address) {
-        return Err(Error::new(ErrorKind::Unsupported, "the server is part of a cluster")
-            .with_hint("write redis+cluster:// instead of redis://"));
+        return Err(Unsuitable::new(
+            "the server is part of a cluster",
+            "write redis+cluster:// instead of redis://",
+        ));
     }
     if let Some(policy) = info.eviction().filter(|_| !address.allows_eviction()) {
         let message =
             format!("the server deletes keys when its memory is full, and jobs with them: {policy}");
-        return Err(Error::new(ErrorKind::Unsupported, message).with_hint(
+        return Err(Unsuitable::new(
+            message,
             "redis-cli CONFIG SET maxmemory-policy noeviction; if jobs may be lost, add eviction=allowed to the address",
         ));
     }
@@ -146,7 +189,7 @@ mod tests {
     use super::*;
 
     fn refused(info: &str, url: &str) -> Option<Error> {
-        check_server(&Info::parse(info.as_bytes()), &Address::parse(url).unwrap()).err()
+        check_server(&Info::parse(info.as_bytes()), &Address::parse(url).unwrap()).err().map(Error::from)
     }
 
     #[test]
