@@ -21,6 +21,9 @@ use crate::{
 /// How long a silence holds a lease back that ended in it (S9).
 const QUIET: Duration = Duration::from_secs(6);
 
+/// How long after a lease could be reclaimed an action on its job does so (S9).
+const ORPHANED: Duration = Duration::from_mins(1);
+
 /// How long a gap between two calls is no silence yet: half of a lease (S9).
 const GAP: Duration = Duration::from_millis(7_500);
 
@@ -164,7 +167,6 @@ impl Referee {
                 (Enqueued::Inserted { run_at, .. }, Some(known)) => {
                     *run_at == scope.jobs[job].run_at.resolve(known.created)
                 }
-                (Enqueued::Inserted { .. }, None) => false,
                 (Enqueued::Duplicate(_), known) => known.is_none(),
                 _ => false,
             };
@@ -241,18 +243,10 @@ impl Referee {
         pauses.chain([lease.until]).max().unwrap_or(lease.until)
     }
 
-    /// Shortens a lease that ends later than its length from now, because the clock went back.
-    fn shorten(&mut self, now: Timestamp, job: usize) {
-        if let Some(lease) = self.jobs[job].as_mut().and_then(|known| known.lease.as_mut()) {
-            lease.until = lease.until.min(now.after(LEASE));
-        }
-    }
-
     /// Notes that an action on a job first reclaims its lease, if that is over; returns the state of the job if so.
     pub(crate) fn acted(&mut self, scope: &Scope, now: Timestamp, job: usize) -> Option<State> {
         self.called(now);
-        self.shorten(now, job);
-        let lease = self.lease(job).filter(|lease| self.over_at(*lease) <= now)?;
+        let lease = self.lease(job).filter(|lease| self.over_at(*lease).after(ORPHANED) <= now)?;
         Some(self.end_expired(scope, now, job, lease))
     }
 
@@ -267,7 +261,6 @@ impl Referee {
         company: bool,
         batch: &Batch,
     ) -> Checked {
-        (0..self.jobs.len()).for_each(|job| self.shorten(now, job));
         for reclaimed in &batch.reclaimed {
             self.reclaimed(scope, now, reclaimed.lease, reclaimed.state)?;
         }
@@ -586,10 +579,7 @@ impl Referee {
         check(answer == Settled::Settled(state, why), Rule::AnswersHold, || {
             format!("{end:?} of {name} is answered {answer:?}, not {state}")
         })?;
-        (known.state, known.lease, known.cancel) = (state, None, false);
-        if state != State::Waiting || end != End::Release {
-            known.expired = 0;
-        }
+        (known.state, known.lease, known.expired, known.cancel) = (state, None, 0, false);
         if state == State::Waiting && retries {
             (known.attempt, known.due) = (known.attempt + 1, now.after(BACKOFF));
         }

@@ -30,7 +30,7 @@ const NOT_READY: &str = "HTTP/1.1 503 Service Unavailable";
 const PATIENCE: Duration = Duration::from_mins(1);
 
 #[derive(Job, serde::Serialize, serde::Deserialize)]
-#[job(kind = "mail \"send\"\n\\", queue = "mail", max_attempts = 2, backoff = "fixed 10ms")]
+#[job(kind = "mail \"send\"\\", queue = "mail", max_attempts = 2, backoff = "fixed 10ms")]
 struct Mail {
     n: u32,
 }
@@ -101,7 +101,7 @@ async fn the_text_is_well_formed() {
     let (text, _) = ran().await;
     assert!(!text.contains("EOF") && !text.contains("# UNIT"), "{text}");
     assert!(text.contains("# TYPE punctual_jobs_started_total counter\n"), "{text}");
-    assert!(text.contains(r#"kind="mail \"send\"\n\\""#), "{text}");
+    assert!(text.contains(r#"kind="mail \"send\"\\""#), "{text}");
     let samples = samples(&text);
     let mut histograms = 0;
     for (name, n) in &samples {

@@ -18,7 +18,7 @@ const PUBLICATIONS_SALT: u64 = 0x746f_7069_6309;
 /// of them.
 const LATER_SALT: u64 = 0x0062_6573_690b_0712;
 /// Sets the draw of outages apart, in the same way.
-const OUTAGES_SALT: u64 = 0x006f_7574_6167_6500;
+const OUTAGES_SALT: u64 = 0x006f_7574_6167_652f;
 /// The longest outage of the store, in milliseconds: several leases.
 const OUTAGE_MS_MAX: u64 = 20_000;
 /// The number of all ticks of the schedule. Those of jobs and publications are lower.
@@ -490,7 +490,10 @@ mod tests {
     fn seeds_that_found_something_before_meet_no_outages() {
         let kept = crate::seeds::kept();
         let has_none = |salt: &u64| kept.iter().all(|seed| Rng::with_seed(seed ^ salt).u8(0..4) != 0);
-        let salt = (OUTAGES_SALT..).find(has_none).unwrap();
-        assert_eq!(OUTAGES_SALT, salt, "{OUTAGES_SALT:#x} {salt:#x}");
+        assert!(
+            has_none(&OUTAGES_SALT),
+            "another salt: {:#x}",
+            (OUTAGES_SALT..OUTAGES_SALT + 100_000).find(has_none).unwrap_or_default()
+        );
     }
 }

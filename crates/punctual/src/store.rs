@@ -1,9 +1,8 @@
 //! The contract between the runtime and a store of jobs: few, batched, object-safe verbs.
 //!
-//! A store knows the time only from its clock, gets ids and jitter from its caller, and knows nothing of handlers.
-//! Each verb on one job happens entirely or not at all (S2): a store checks and decides everything before its first
-//! write. The rules S1 to S17 are in `docs/contract.md`. The [model] is their executable form, and every other store
-//! gives the same answers. The docs of the verbs below settle the details that the contract leaves open.
+//! A store knows the time only from its clock, gets ids and jitter from its caller, and knows nothing of handlers. Each verb on one
+//! job happens entirely or not at all (S2). The rules S1 to S17 are in `docs/contract.md`. The [model] is their executable form, and
+//! every other store gives the same answers. The docs of the verbs below settle the details that the contract leaves open.
 
 mod audit;
 pub mod clock;
@@ -567,9 +566,7 @@ pub struct QueueInfo {
     /// When the oldest due job that no concurrency key holds back became due; `None` if there is none.
     #[serde(default, rename = "oldest_due_at_ms", skip_serializing_if = "Option::is_none")]
     pub oldest_due: Option<Timestamp>,
-    /// When the oldest job that is blocked by its concurrency key became due; `None` if none is blocked.
-    ///
-    /// Up to 256 keys with blocked jobs are searched, in each shard.
+    /// When the oldest job that is blocked by its concurrency key became due, of up to 256 keys in each shard; `None`: none is.
     #[serde(default, rename = "oldest_blocked_at_ms", skip_serializing_if = "Option::is_none")]
     pub oldest_blocked: Option<Timestamp>,
     /// The time before which none of its jobs can start, by its rate or a run's pause; `None` if neither holds them back.
@@ -635,8 +632,7 @@ pub struct Swept {
     pub reclaimed: u64,
     /// Whether it reached its limit. Call again if so.
     pub more: bool,
-    /// After how many milliseconds to sweep again, so that it can reclaim expired leases that nobody else does (S9); `None` if there
-    /// are none.
+    /// After how many milliseconds to sweep again, to reclaim leases that nobody else does (S9); `None`: there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_reclaim_ms: Option<u64>,
 }
@@ -687,9 +683,7 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     /// Returns what an `Ok` survives.
     fn durability(&self) -> Durability;
 
-    /// Returns the shard that the next made id should name.
-    ///
-    /// A store can place the job in another shard. It then returns the same id with that shard.
+    /// Returns the shard that the next made id should name. A store that places the job elsewhere returns the id with that shard.
     fn shard(&self) -> u16 {
         0
     }
@@ -702,8 +696,8 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
 
     /// Returns the identity of the store.
     ///
-    /// It never changes and is the same for all handles and numbers of shards. A file gets it when it is first opened for
-    /// writing, a store on Redis with the first such call. Each handle asks its store once.
+    /// It never changes and is the same for all handles and numbers of shards. A file gets it when it is first opened for writing,
+    /// a store on Redis with the first such call. Each handle asks its store once.
     ///
     /// # Errors
     /// `Unsupported` for a file without an identity that was opened read-only; otherwise if the store is unavailable.
@@ -714,29 +708,29 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
 
     /// Enqueues jobs in order. Each job sees the effects of the earlier ones.
     ///
-    /// The whole call is refused before any write if a job breaks a limit ([`NewJob::check`]) or expires at or before it is
-    /// due. So it is if several jobs have more than 1 MiB of payloads together. Then, for each job: if its id is known, the
-    /// answer is `Duplicate`, or `Conflict` if its record is in another queue. An id is known from a record, also one that
-    /// reads hide by its age, or because it is remembered in the job's queue. Otherwise, if its unique key is held, the conflict rule decides. Otherwise, if the queue is at its
-    /// cap, the answer is `Full`: it has `max_jobs` live jobs or more, or this payload would bring their bytes over
-    /// `max_bytes`. Otherwise the job is inserted, and its queue is created if it is new. Only inserts are checked against
-    /// the cap.
+    /// The whole call is refused before any write if a job breaks a limit ([`NewJob::check`]) or expires at or before it is due. So
+    /// it is if several jobs have more than 1 MiB of payloads together. Then, for each job: if its id is known, the answer is
+    /// `Duplicate`, or `Conflict` if its record is in another queue. An id is known from a record, also one that reads hide by its
+    /// age, or because it is remembered in the job's queue. Otherwise, if its unique key is held, the conflict rule decides.
+    /// Otherwise, if the queue is at its cap, the answer is `Full`: it has `max_jobs` live jobs or more, or this payload would
+    /// bring their bytes over `max_bytes`. Otherwise the job is inserted, and its queue is created if it is new. Only inserts are
+    /// checked against the cap.
     ///
-    /// Options that the job leaves open are taken from the queue's defaults now. What these leave open is not stored: each
-    /// reader uses the default of its own version. The lease is the exception: each reservation chooses it.
+    /// Options that the job leaves open are taken from the queue's defaults now. What these leave open is not stored: each reader
+    /// uses the default of its own version. The lease is the exception: each reservation chooses it.
     ///
-    /// A derived id is remembered from the removal of its record until 24 h after its job ended. A job that was deleted or
-    /// purged while waiting ended then. After that the id is unknown, swept or not.
+    /// A derived id is remembered from the removal of its record until 24 h after its job ended. A job that was deleted or purged
+    /// while waiting ended then. After that the id is unknown, swept or not.
     ///
-    /// A unique key is held from the insert on (S4), within the kind of its job or across kinds. A key until done is freed by
-    /// the end of the job. A key until start is freed by the first reservation or take, or by an end before it. A window ends
-    /// `window` after `created_at` and is void from then on, swept or not. Earlier, only a cancel, delete or purge of a job
-    /// that was never reserved frees it; expiry does not. The holder of a window may have ended, or be gone: it is then
-    /// returned with state `None`. A duplicate has the kind of the existing job as it is by then ([`Existing::kind`]).
+    /// A unique key is held from the insert on (S4), within the kind of its job or across kinds. A key until done is freed by the
+    /// end of the job. A key until start is freed by the first reservation or take, or by an end before it. A window ends `window`
+    /// after `created_at` and is void from then on, swept or not. Earlier, only a cancel, delete or purge of a job that was never
+    /// reserved frees it; expiry does not. The holder of a window may have ended, or be gone: it is then returned with state
+    /// `None`. A duplicate has the kind of the existing job as it is by then ([`Existing::kind`]).
     ///
-    /// `Replace` changes the holder's kind, payload, content type, options, tags, headers, `run_at` and `expires_at`, and
-    /// raises its version. Its queue, group, concurrency key, unique key with scope, creation time, attempt, counts, reason
-    /// and failures stay. `Reschedule` changes `run_at` and raises the version.
+    /// `Replace` changes the holder's kind, payload, content type, options, tags, headers, `run_at` and `expires_at`, and raises
+    /// its version. Its queue, group, concurrency key, unique key with scope, creation time, attempt, counts, reason and failures
+    /// stay. `Reschedule` changes `run_at` and raises the version.
     ///
     /// A call is a repetition if its number is not above the instance's last one. Only its length is checked again. It writes
     /// nothing and answers for each job: if the last call has this number, `Full` as at the same position then, or `Inserted` as
@@ -747,8 +741,8 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
 
     /// Enqueues as [`enqueue`](Self::enqueue) does, but with `None` for jobs whose part of the store is unavailable.
     ///
-    /// The other jobs are stored. Repeat the call unchanged, with the same number: it continues with the jobs that have no
-    /// answer yet.
+    /// The other jobs are stored. Repeat the call unchanged, with the same number: it continues with the jobs that have no answer
+    /// yet.
     ///
     /// # Errors
     /// As [`enqueue`](Self::enqueue); `Unavailable` if no part is available.
@@ -781,33 +775,31 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     ///    without company ([`Reserve::company`]), a suspect is reserved alone.
     /// 4. Sweeps up to 100 items: the named queues in turn, then the whole store, as [`Store::sweep`] does.
     ///
-    /// Blocked jobs are re-checked after steps 2 and 4, and at the end of each verb with an event of a concurrency key. The
-    /// events are: a job of the key is started, is taken, is blocked, ends its run, is changed while it waits, or stops
-    /// waiting. Each event re-checks the first blocked job of the key, in order: if fewer than its limit run, it returns to
-    /// the timeline. A settle does so before the reserve that follows it. A blocked job that is changed returns to the
-    /// timeline, too.
+    /// Blocked jobs are re-checked after steps 2 and 4, and at the end of each verb with an event of a concurrency key. The events
+    /// are: a job of the key is started, is taken, is blocked, ends its run, is changed while it waits, or stops waiting. Each
+    /// event re-checks the first blocked job of the key, in order: if fewer than its limit run, it returns to the timeline. A
+    /// settle does so before the reserve that follows it. A blocked job that is changed returns to the timeline, too.
     fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>>;
 
-    /// Extends leases to now plus their length (heartbeat), also an expired lease that is still current. A heartbeat can
-    /// give its lease another length ([`Heartbeat::lasts`]).
+    /// Extends leases to now plus their length (heartbeat), also an expired lease that is still current. A heartbeat can give its
+    /// lease another length ([`Heartbeat::lasts`]).
     ///
-    /// Stores the notes of the runs in the same step. The whole call is refused if notes are over 4 KiB or 64 lines, or if
-    /// those of several leases are over 1 MiB.
+    /// Stores the notes of the runs in the same step. The whole call is refused if notes are over 4 KiB or 64 lines, or if those of
+    /// several leases are over 1 MiB.
     fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>>;
 
     /// Ends leases in order, sweeps, and can then reserve in the same step and round trip.
     ///
-    /// It sweeps up to its own length plus 100 items: the queues of the ended leases, in the order of their first appearance,
-    /// then the whole store. The reserve works as a separate one after it would. A store can end the leases in several steps;
-    /// the reserve is then part of the last one. The whole call is refused if either part breaks a limit. Pauses beyond the
-    /// last instant are cut to it. If the reserve has no answer, because the shard that was asked did not reply, repeat it.
+    /// It sweeps up to its own length plus 100 items: the queues of the ended leases, in the order of their first appearance, then
+    /// the whole store. The reserve works as a separate one after it would. A store can end the leases in several steps; the
+    /// reserve is then part of the last one. The whole call is refused if either part breaks a limit. Pauses beyond the last
+    /// instant are cut to it. If the reserve has no answer, because the shard that was asked did not reply, repeat it.
     ///
-    /// Each answer says why the store ended a job, if that is not what the verdict says ([`EndReason`]); the record has the
-    /// same reason. A job whose record cannot be read becomes dead by any verdict except a bare ack.
+    /// Each answer says why the store ended a job, if that is not what the verdict says ([`EndReason`]); the record has the same
+    /// reason. A job whose record cannot be read becomes dead by any verdict except a bare ack.
     ///
-    /// A job that ends is removed in the same step if its queue keeps no jobs of its state ([`Keep::keeps_nothing`]). A
-    /// result counts for a queue's retention as its payload does. Results over 64 KiB, or of several jobs over 1 MiB, are
-    /// refused.
+    /// A job that ends is removed in the same step if its queue keeps no jobs of its state ([`Keep::keeps_nothing`]). A result
+    /// counts for a queue's retention as its payload does. Results over 64 KiB, or of several jobs over 1 MiB, are refused.
     fn settle<'a>(
         &'a self,
         batch: &'a [Settlement],
@@ -816,9 +808,9 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
 
     /// Reserves and acks due jobs in one step: at most once.
     ///
-    /// It reclaims, checks due jobs (with `run_at ≤ now − older_than`), stops at 1 MiB and sweeps as a reserve does. The
-    /// records are as of the end: done. A store that can end a reserve after some services of groups continues here in a
-    /// further step while fewer than `n` were taken.
+    /// It reclaims, checks due jobs (with `run_at ≤ now − older_than`), stops at 1 MiB and sweeps as a reserve does. The records
+    /// are as of the end: done. A store that can end a reserve after some services of groups continues here in a further step while
+    /// fewer than `n` were taken.
     fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>>;
 
     /// Returns when these queues may have work that the caller's last reserve did not see, or a lease in them needs a mark (S9),
@@ -839,15 +831,15 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
 
     /// Returns a page of jobs.
     ///
-    /// All pages together have each job that stays as it is exactly once. A job that starts, ends or is moved meanwhile can
-    /// appear twice, or on Redis not at all. A waiting job past its `expires_at` stays waiting until a reserve, take or sweep
-    /// ends it. This holds for all reads.
+    /// All pages together have each job that stays as it is exactly once. A job that starts, ends or is moved meanwhile can appear
+    /// twice, or on Redis not at all. A waiting job past its `expires_at` stays waiting until a reserve, take or sweep ends it.
+    /// This holds for all reads.
     fn list<'a>(&'a self, list: &'a List) -> BoxFuture<'a, Result<Page>>;
 
     /// Returns the stored counters of one queue (zeros if it is unknown), or of all.
     ///
-    /// On Redis, the counters of some hundred queues and more are read one after the other: a job that changes its state
-    /// meanwhile counts twice, or not at all.
+    /// On Redis, the counters of some hundred queues and more are read one after the other: a job that changes its state meanwhile
+    /// counts twice, or not at all.
     fn count<'a>(&'a self, queue: Option<&'a str>) -> BoxFuture<'a, Result<Counts>>;
 
     /// Returns a histogram of due times.
@@ -855,18 +847,18 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
 
     /// Acts on jobs in order, also on those that reads hide by their age.
     ///
-    /// A key selects its holder, if that has a record. The whole call is refused if the action breaks a limit, or if an edit
-    /// of several jobs has more than 1 MiB of payloads together. Reschedule, reprioritise, edit and retry raise the version,
-    /// whether or not a value changes. None of them is checked against a cap.
+    /// A key selects its holder, if that has a record. The whole call is refused if the action breaks a limit, or if an edit of
+    /// several jobs has more than 1 MiB of payloads together. Reschedule, reprioritise, edit and retry raise the version, whether
+    /// or not a value changes. None of them is checked against a cap.
     ///
-    /// It leaves a mark (S9). If a job runs under a lease that can be reclaimed, it is reclaimed after the guard was checked and
-    /// before the action. If that cancels the job, because a cancel had been requested, a cancel is `Done`.
+    /// It leaves a mark (S9). A lease that could be reclaimed for 60 s is reclaimed after the guard was checked and before the
+    /// action. If that cancels the job, because a cancel had been requested, a cancel is `Done`.
     fn act<'a>(&'a self, targets: &'a [Target], action: &'a Action) -> BoxFuture<'a, Result<Vec<Acted>>>;
 
     /// Shows or changes one queue.
     ///
-    /// A queue exists for ever from its first job, pause or settings on. For any other, show, resume and purge return
-    /// `Unknown`. Refuses settings whose defaults break a limit, and a name that no job can wait under.
+    /// A queue exists for ever from its first job, pause or settings on. For any other, show, resume and purge return `Unknown`.
+    /// Refuses settings whose defaults break a limit, and a name that no job can wait under.
     fn queue<'a>(&'a self, name: &'a str, op: &'a QueueOp) -> BoxFuture<'a, Result<QueueReply>>;
 
     /// Returns the names of queues after `after`, sorted by bytes, at most 1,000.
@@ -885,24 +877,23 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
 
     /// Does bounded upkeep: at most `limit` items, 1 to 1,000.
     ///
-    /// It leaves a mark (S9). Per queue, by name: up to 32 leases that have been over for
-    /// 10 s are reclaimed, as a reserve does. Then waiting jobs past `expires_at` are cancelled (oldest first, then id). Then done, cancelled and
-    /// dead jobs past a bound are removed, in this order (oldest end first, then id; all jobs of a state that keeps nothing).
-    /// Then remembered ids past their time or number are forgotten (oldest end first, then id). Last, for the whole store:
-    /// expired unique windows (oldest first), and calls of instances whose last one is an hour old (oldest first; enqueues
-    /// and reserves separately). Each lease reclaimed, job ended or removed, and entry forgotten is one item. An entry that was replaced
-    /// by a new one is none.
+    /// It leaves a mark (S9). Per queue, by name: up to 32 leases that could be reclaimed for 60 s are reclaimed, as a reserve
+    /// does. Then waiting jobs past `expires_at` are cancelled (oldest first, then id). Then done, cancelled and dead jobs past a
+    /// bound are removed, in this order (oldest end first, then id; all jobs of a state that keeps nothing). Then remembered ids
+    /// past their time or number are forgotten (oldest end first, then id). Last, for the whole store: expired unique windows
+    /// (oldest first), and calls of instances whose last one is an hour old (oldest first; enqueues and reserves separately). Each
+    /// lease reclaimed, job ended or removed, and entry forgotten is one item. An entry that was replaced by a new one is none.
     ///
-    /// Each worker calls it when it starts and then every few minutes, so upkeep also reaches queues that no worker serves
-    /// (S17). It calls again after [`Swept::next_reclaim_ms`]. A store with very many queues can check some hundreds of them per call. It then returns `more`, and the next
-    /// call continues there. After a change of the number of shards, a call on Redis also reads some 4,000 records, to forget
-    /// the earlier number. These are no items.
+    /// Each worker calls it when it starts and then every few minutes, so upkeep also reaches queues that no worker serves (S17).
+    /// It calls again after [`Swept::next_reclaim_ms`]. A store with very many queues can check some hundreds of them per call. It
+    /// then returns `more`, and the next call continues there. After a change of the number of shards, a call on Redis also reads
+    /// some 4,000 records, to forget the earlier number. These are no items.
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>>;
 
     /// Checks the consistency of at most 1,000 records or entries.
     ///
-    /// Other calls can run meanwhile. What they move between two slices is no finding, and a counter that is repaired is
-    /// right at the end of the repair.
+    /// Other calls can run meanwhile. What they move between two slices is no finding, and a counter that is repaired is right at
+    /// the end of the repair.
     fn audit(&self, audit: Audit) -> BoxFuture<'_, Result<Audited>>;
 
     /// Checks the store's version, durability, clock and notifications.

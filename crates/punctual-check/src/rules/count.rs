@@ -96,8 +96,6 @@ fn counted(story: &Story<'_>, link: &Link<'_>, verdict: &mut Verdict) {
     let (a, b) = (&link.a.row, &link.b.row);
     let (attempt, expired_leases) = match link.close {
         Close::Settled(Said::Retry(_), _) => (a.attempt + 1, 0),
-        // It may not even have begun.
-        Close::Settled(Said::Release, _) => (a.attempt, a.expired_leases),
         Close::Settled(..) => (a.attempt, 0),
         Close::Reclaimed(_) => (a.attempt + 1, a.expired_leases + 1),
         Close::MaybeSettled(_) | Close::Hidden | Close::Unexplained => {

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, io::Write as _};
 use punctual::{
     Client, JobId, JobRecord, State, Timestamp,
     job::{Filter, Status},
-    limits::{BATCH_MAX, POISON_LIMIT},
+    limits::BATCH_MAX,
     store::{List, QueueInfo},
 };
 use serde::Serialize;
@@ -224,14 +224,6 @@ fn reasons(
                     at(running.until)
                 );
                 add("running", text, None);
-                if POISON_LIMIT <= job.expired_leases + 1 {
-                    let n = counted(job.expired_leases.into(), "expired lease");
-                    let text = format!(
-                        "it is on its last chance after {n} in a row: the worker holds it for some seconds if other such jobs \
-                         run there, and then gives it back"
-                    );
-                    add("last_chance", text, None);
-                }
                 if running.until <= now {
                     add(
                         "lease_over",
@@ -443,19 +435,16 @@ mod tests {
         client.push(vec![job]).await.unwrap()[0].id().unwrap()
     }
 
-    fn want() -> Reserve {
-        Reserve {
+    async fn reserve(client: &Client) -> Batch {
+        let want = Reserve {
             call: CallId { instance: 1, number: 1 },
             worker: "w".to_owned(),
             queues: vec![QueueRequest { queue: "mail".to_owned(), share: 9, at_most: 9 }],
             n: 9,
             lease: None,
             company: false,
-        }
-    }
-
-    async fn reserve(client: &Client) -> Batch {
-        client.store().reserve(&want()).await.unwrap()
+        };
+        client.store().reserve(&want).await.unwrap()
     }
 
     /// What is said of a job, and what to try.
@@ -479,25 +468,6 @@ mod tests {
         let expected = "group \"acme\" of queue mail runs 1 job, its limit of 1";
         assert_eq!((*code, text.as_str()), ("group_limit", expected));
         assert_eq!(hint.as_deref(), Some("punctual queue limit mail --group acme --concurrency N|none"));
-    }
-
-    #[tokio::test]
-    async fn a_job_on_its_last_chance_may_be_held() {
-        let clock = ManualClock::new(Timestamp::saturating_from_ms(1_795_192_330_000));
-        let client = Client::new(Arc::new(MemoryStore::new(Clock::Manual(clock.clone()))));
-        let id = push(&client, "acme", None).await;
-        for number in 1..=3 {
-            let want = Reserve { call: CallId { instance: 1, number }, ..want() };
-            assert_eq!(client.store().reserve(&want).await.unwrap().jobs.len(), 1, "{number}");
-            let codes: Vec<_> = said(&client, id).await.into_iter().map(|(code, ..)| code).collect();
-            assert_eq!(codes.contains(&"last_chance"), number == 3, "{codes:?}");
-            clock.advance(std::time::Duration::from_secs(16));
-        }
-        assert!(
-            said(&client, id).await[1]
-                .1
-                .starts_with("it is on its last chance after 2 expired leases in a row")
-        );
     }
 
     #[test]

@@ -361,9 +361,13 @@ fn flags(path: &str) -> Vec<[String; 3]> {
 }
 
 /// Variables that no option names, and what they do.
-const VARIABLES: [(&str, &str); 17] = [
+const VARIABLES: [(&str, &str); 18] = [
     ("RUST_LOG", "Levels and modules of log lines, such as `warn,punctual=debug`. It overrides `-v`."),
     ("NO_COLOR", "If it is not empty, `--color auto` uses no colours."),
+    (
+        "TZ",
+        "Time zone of times without one, such as `18:00` (default: that of the system). One that does not exist is an error.",
+    ),
     ("TERM", "If it is `dumb`, `--color auto` uses no colours."),
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "Address of a collector ([Traces](../operating/traces.md))."),
     ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "The same for traces only, with its path."),

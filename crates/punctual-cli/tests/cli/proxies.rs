@@ -117,8 +117,13 @@ fn pages_and_workers_go_through(served: &Served, proxy: &Proxy, token: &str) {
     let login = proxy.send("POST /jobs/login", &format!("{form}{origin}"), &format!("token={token}"));
     let cookie =
         login.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap_or_else(|| panic!("{login}"));
-    assert!(cookie.ends_with("; path=/jobs; secure"), "{cookie}");
-    let cookie = format!("cookie: {}\r\n", cookie.split(';').next().unwrap());
+    assert!(
+        cookie.starts_with("__host-punctual_session") && cookie.ends_with("; path=/; secure"),
+        "{cookie}"
+    );
+    // Answers are read in lower case, and this prefix is not.
+    let cookie = cookie.split(';').next().unwrap().replace("__host-", "__Host-");
+    let cookie = format!("cookie: {cookie}\r\n");
     let page = proxy.send("GET /jobs", &cookie, "");
     assert!(page.starts_with("http/1.1 200") && page.contains("href=\"/jobs/queues\""), "{page}");
 

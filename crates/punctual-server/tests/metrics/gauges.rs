@@ -199,8 +199,19 @@ async fn an_empty_store_has_no_gauges_of_queues() {
 #[tokio::test]
 async fn names_of_queues_are_escaped() {
     let long = "ü".repeat(127);
-    let names =
-        ["a\"b", "a\\", "\\\"", "a\\n", "{a=\"b\"} 1", "# HELP x", " ", "a,b", "other", "é\u{2028}ü", &long];
+    let names = [
+        "a\"b",
+        "a\\",
+        "\\\"",
+        "a\\n",
+        "{a=\"b\"} 1",
+        "# HELP x",
+        "a b",
+        "a,b",
+        "other",
+        "é\u{2028}ü",
+        &long,
+    ];
     let client = Client::connect("memory:").await.unwrap();
     client.push(names.map(|name| job(&client, name)).into()).await.unwrap();
     let text = Site::new(&client).text().await;

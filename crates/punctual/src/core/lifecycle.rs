@@ -119,8 +119,7 @@ pub(crate) fn settled(run: &Run, verdict: &Verdict, now: Timestamp) -> Next {
             let reason = reason.as_deref().map(|text| cut_error(text).to_owned());
             Next { snoozes, reason, ..Next::waiting(run, Some(run_at)) }
         }
-        // It says nothing of the job, which may not even have begun.
-        Verdict::Release => Next { expired_leases: run.expired_leases, ..Next::waiting(run, None) },
+        Verdict::Release => Next::waiting(run, None),
         Verdict::Cancel { reason } => {
             Next::ended(State::Cancelled, run, Some(reason.as_deref().unwrap_or("cancelled")))
         }
@@ -197,14 +196,13 @@ mod tests {
         }
     }
 
-    /// State, attempt, snoozes, due, reason, failure. Only a release leaves expired leases in a row.
+    /// State, attempt, snoozes, due, reason, failure. No verdict leaves expired leases in a row.
     type Expected<'a> = (State, u32, u32, Option<Timestamp>, Option<&'a str>, Option<&'a str>);
 
     #[track_caller]
     fn ends(run: &Run, verdict: &Verdict, expected: Expected<'_>) {
         let next = settled(run, verdict, now());
-        let is_released = *verdict == Verdict::Release && next.state == State::Waiting;
-        assert_eq!(next.expired_leases, if is_released { run.expired_leases } else { 0 }, "{verdict:?}");
+        assert_eq!(next.expired_leases, 0, "{verdict:?}");
         let (reason, failed) = (next.reason.as_deref(), next.failed.as_deref());
         assert_eq!(
             (next.state, next.attempt, next.snoozes, next.run_at, reason, failed),

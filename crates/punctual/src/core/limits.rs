@@ -100,8 +100,9 @@ pub const SNOOZE_MIN: Duration = Duration::from_millis(100);
 
 /// The expired leases that one reserve or take reclaims (S9).
 pub const RECLAIM_MAX: usize = 32;
-/// How long after its end a sweep reclaims a lease: later than the workers of its queue, which report the jobs that end by it (S9).
-pub const SWEEP_RECLAIM_AFTER: Duration = Duration::from_secs(10);
+/// How long after a lease could be reclaimed a sweep or an operator's action reclaims it: nobody serves its queue, or its workers would have
+/// reclaimed it, and reported the job that ended by it (S9).
+pub const ORPHANED_AFTER: Duration = Duration::from_mins(1);
 /// The due candidates that one reserve or take checks beyond the number requested (S9).
 pub const CANDIDATES_EXTRA: usize = 256;
 /// The items of upkeep that a reserve does, and a settle in addition to its own batch (S17).

@@ -19,8 +19,11 @@ use crate::core::{
 
 /// The longest gap between two marks that no lease takes for a silence: half of the shortest lease, in milliseconds.
 pub(crate) const GAP_MS: u64 = LEASE_MIN.as_millis() as u64 / 2;
-/// A silence counts as no longer than this, in milliseconds: twice the longest lease.
+/// A silence of this length or longer, in milliseconds, began before each lease that is current: twice the longest lease.
 pub(crate) const SILENCE_MAX_MS: u64 = 2 * LEASE_MAX.as_millis() as u64;
+
+/// A clock that went back by no more than this shortens no lease: calls that overlap can read their times in another order.
+pub(crate) const STEP_BACK_MIN: Duration = Duration::from_mins(1);
 
 /// A silence that may still hold leases back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +35,9 @@ pub(crate) struct Silence {
 
 impl Silence {
     fn began(&self) -> Timestamp {
+        if SILENCE_MAX_MS <= self.lasted_ms {
+            return Timestamp::default();
+        }
         Timestamp::saturating_from_ms(self.ended.as_ms().saturating_sub(self.lasted_ms))
     }
 
@@ -71,7 +77,7 @@ impl Silences {
     /// Notes a mark. `seen`: the mark before it, if there is one. Silences matter only while leases exist.
     pub(crate) fn note(&mut self, seen: Option<Timestamp>, now: Timestamp, leases_exist: bool) {
         let Some(seen) = seen else { return };
-        if now < seen && leases_exist {
+        if now.after(STEP_BACK_MIN) < seen && leases_exist {
             self.ahead = self.ahead.max(seen);
         }
         if self.ahead <= now {
@@ -209,9 +215,9 @@ mod tests {
     #[test]
     fn a_clock_that_goes_back_shortens_what_is_known() {
         let mut silences = marks(&[0, 100_000]);
-        silences.note(Some(at(100_000)), at(40_000), true);
+        silences.note(Some(at(100_000)), at(39_000), true);
         assert_eq!((silences.ahead, silences.can_end_late(at(99_999))), (at(100_000), true));
-        assert_eq!(silences.over_at(at(30_000), 15_000), at(46_000));
+        assert_eq!(silences.over_at(at(30_000), 15_000), at(45_000));
         silences.note(Some(at(99_900)), at(100_000), true);
         assert_eq!(silences.ahead, Timestamp::default());
     }

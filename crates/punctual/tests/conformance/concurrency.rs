@@ -52,7 +52,7 @@ pub(crate) async fn a_queue_tells_its_oldest_blocked_job(t: Fixture) {
     rows(&t, 3).await;
     assert_eq!(figures().await, (3, Some(at(0)), None));
     let first = t.reserve(1).await;
-    t.pass(10);
+    t.pass(10).await;
     t.extend(first.jobs[0].lease).await;
     // Looked at, and found to be held back.
     assert_eq!(t.reserve(10).await.jobs, []);
@@ -84,7 +84,7 @@ pub(crate) async fn the_oldest_blocked_job_is_that_of_any_key(t: Fixture) {
     }
     let mut blocked = Vec::new();
     for name in names {
-        t.pass(1);
+        t.pass(1).await;
         blocked.push(t.add_with(|job| keyed(job, name, 1)).await);
     }
     assert_eq!(t.reserve(10).await.jobs, []);

@@ -108,8 +108,7 @@ pub(crate) async fn an_id_of_another_queue_is_a_conflict(t: Fixture) {
     let call = CallId { instance: 77, number: 1 };
     let answers = t.store.enqueue(call, &jobs).await.unwrap();
     assert_eq!(answers.iter().map(Enqueued::name).collect::<Vec<_>>(), ["inserted", "conflict", "inserted"]);
-    let again = t.store.enqueue(call, &jobs).await.unwrap();
-    assert_eq!(again.iter().map(Enqueued::name).collect::<Vec<_>>(), ["duplicate", "conflict", "duplicate"]);
+    assert_eq!(t.store.enqueue(call, &jobs).await.unwrap(), answers);
     // Of two jobs of one call with the same id, the second meets the first.
     let (one, two) = (t.job(), |id| t.job_with(|job| (job.id, job.queue) = (id, "bulk".to_owned())));
     let two = two(one.id);

@@ -230,17 +230,14 @@ pub(crate) async fn one_attempt_means_never_again_after_a_crash(t: Fixture) {
     assert_eq!((job.state, job.reason.as_deref(), job.attempt), (State::Dead, Some("attempts"), 1));
 }
 
-/// S9, S10: any verdict but a release ends a row of expired leases; the attempt goes on counting. A job that is released may not
-/// even have begun, so it is as much a suspect as before.
-pub(crate) async fn any_verdict_but_a_release_ends_a_row_of_expired_leases(t: Fixture) {
-    for (verdict, left) in
-        [(retry(secs(0)), 0), (snooze(millis(100)), 0), (Verdict::Release, 1), (Verdict::Ack, 0)]
-    {
+/// S9, S10: any settle ends a row of expired leases; the attempt goes on counting.
+pub(crate) async fn any_settle_ends_a_row_of_expired_leases(t: Fixture) {
+    for verdict in [retry(secs(0)), snooze(millis(100)), Verdict::Release, Verdict::Ack] {
         let run = t.run().await;
         t.pass(15).await;
         let again = t.reserve_one().await;
         assert_eq!((again.job.expired_leases, again.job.attempt), (1, 2));
-        assert_eq!(t.end(&again, verdict).await.expired_leases, left);
+        assert_eq!(t.end(&again, verdict).await.expired_leases, 0);
         t.queue(QueueOp::Purge(1)).await;
         assert_eq!(t.settle_one(run.lease, Verdict::Ack).await, Settled::LeaseLost);
     }
@@ -335,7 +332,7 @@ pub(crate) async fn extends_settles_and_reads_reclaim_nothing(t: Fixture) {
 pub(crate) async fn a_sweep_reclaims_in_all_queues(t: Fixture) {
     t.add_many(40).await;
     assert_eq!(t.reserve(40).await.jobs.len(), 40);
-    t.pass(25).await;
+    t.pass(75).await;
     let swept = t.sweep(10).await;
     assert_eq!((swept.reclaimed, swept.more), (10, true));
     let swept = t.sweep(1_000).await;
@@ -343,15 +340,15 @@ pub(crate) async fn a_sweep_reclaims_in_all_queues(t: Fixture) {
     assert_eq!((t.counts().await.running, t.counts().await.waiting), (0, 40));
     t.add_many(33).await;
     assert_eq!(t.reserve(73).await.jobs.len(), 73);
-    t.pass(25).await;
+    t.pass(75).await;
     let swept = t.sweep(1_000).await;
     assert_eq!((swept.reclaimed, swept.next_reclaim_ms), (32, Some(0)));
 }
 
-/// S9: a sweep leaves a lease that is over to the workers of its queue for 10 s, and reports when to sweep again.
+/// S9: a sweep leaves a lease that is over to the workers of its queue for a minute, and reports when to sweep again.
 pub(crate) async fn a_sweep_reports_when_to_reclaim(t: Fixture) {
     let run = t.run().await;
-    t.pass(24).await;
+    t.pass(74).await;
     let swept = t.sweep(1_000).await;
     assert_eq!((swept.reclaimed, swept.next_reclaim_ms), (0, Some(1_000)));
     t.pass(1).await;
@@ -360,9 +357,9 @@ pub(crate) async fn a_sweep_reports_when_to_reclaim(t: Fixture) {
     assert_eq!(t.state(run.job.id).await, State::Waiting);
     t.queue(QueueOp::Purge(1)).await;
     let run = t.run().await;
-    t.silence(40);
+    t.silence(90);
     assert_eq!(t.sweep(1_000).await.next_reclaim_ms, Some(6_000), "a silence holds it back, and needs marks");
-    t.pass(16).await;
+    t.pass(66).await;
     assert_eq!(t.sweep(1_000).await.reclaimed, 1);
     assert_eq!(t.state(run.job.id).await, State::Waiting);
 }
@@ -386,7 +383,7 @@ pub(crate) async fn an_action_reclaims_the_lease_of_its_job_first(t: Fixture) {
             t.end(&other, Verdict::Ack).await;
             continue;
         }
-        t.pass(15).await;
+        t.pass(75).await;
         let guarded = Target {
             guard: Some(Guard { queue: QUEUE.to_owned(), state: State::Running, version: None }),
             ..run.job.id.into()
@@ -402,7 +399,7 @@ pub(crate) async fn an_action_reclaims_the_lease_of_its_job_first(t: Fixture) {
         t.queue(QueueOp::Purge(10)).await;
     }
     let run = t.run().await;
-    t.pass(15).await;
+    t.pass(75).await;
     assert_eq!(t.act(run.job.id, CANCEL).await, Acted::Done(run.job.id, State::Cancelled));
     assert_eq!(t.settle_one(run.lease, Verdict::Ack).await, Settled::LeaseLost);
 }
@@ -411,9 +408,9 @@ pub(crate) async fn an_action_reclaims_the_lease_of_its_job_first(t: Fixture) {
 pub(crate) async fn a_cancel_that_was_requested_is_done_when_the_lease_is_over(t: Fixture) {
     let run = t.run().await;
     assert_eq!(t.act(run.job.id, CANCEL).await, Acted::Requested(run.job.id));
-    t.silence(60);
+    t.silence(600);
     assert_eq!(t.act(run.job.id, CANCEL).await, Acted::Requested(run.job.id), "its worker may live");
-    t.silence(6);
+    t.pass(66).await;
     assert_eq!(t.act(run.job.id, CANCEL).await, Acted::Done(run.job.id, State::Cancelled));
 }
 

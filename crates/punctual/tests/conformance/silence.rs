@@ -208,7 +208,7 @@ pub(crate) async fn a_clock_there_and_back_holds_no_job_of_a_dead_worker(t: Fixt
         t.clock.advance(secs(6 * 3_600));
         let run = t.run().await;
         t.clock.set(at(t.clock.now().as_ms() - at(6 * 3_600_000).as_ms()));
-        for _ in 0..5 {
+        for _ in 0..12 {
             match verb {
                 "reserve" => drop(t.reserve(0).await),
                 "take" => drop(t.take(0).await),

@@ -83,7 +83,11 @@ async fn a_lease_that_was_made_shorter_ends_a_wait() {
     client.push(jobs(&client, 1)).await.unwrap();
     let long = Reserve { lease: Some(Duration::from_hours(1)), ..reserve(1, 1) };
     let lease = store.reserve(&long).await.unwrap().jobs[0].lease;
-    assert!(Duration::from_mins(59) < store.reserve(&reserve(2, 1)).await.unwrap().next_due.unwrap());
+    let next_due = store.reserve(&reserve(2, 1)).await.unwrap().next_due.unwrap();
+    assert!(
+        (Duration::from_mins(23)..=Duration::from_mins(24)).contains(&next_due),
+        "two fifths of the lease: {next_due:?}"
+    );
     let queues = ["mail".to_owned()];
     // Notifications of the enqueue may be left: the first one and its spare.
     for _ in 0..NOTIFICATIONS_LEFT_MAX {
@@ -95,8 +99,16 @@ async fn a_lease_that_was_made_shorter_ends_a_wait() {
     let beats = [Heartbeat { lasts: Some(Duration::from_secs(1)), ..lease.into() }];
     let (woken, extended) = tokio::join!(wait, other.extend(&beats));
     assert_eq!(extended.unwrap(), [LeaseStatus::Held]);
-    woken.expect("the lease has ended").unwrap();
-    assert_eq!(store.reserve(&reserve(3, 1)).await.unwrap().reclaimed.len(), 1);
+    woken.expect("the lease needs calls, or has ended").unwrap();
+    let mut number = 3;
+    while store.reserve(&reserve(number, 1)).await.unwrap().reclaimed.is_empty() {
+        number += 1;
+        assert!(number < 100, "a second has at most some waits");
+        timeout(SLOW, store.wait(&queues, Duration::from_mins(10)))
+            .await
+            .expect("it needs calls, or has ended")
+            .unwrap();
+    }
 }
 
 /// S9: a process that makes leases shorter may be killed right afterwards: the script itself notifies those who wait, in all queues.

@@ -179,12 +179,12 @@ async fn a_verdict_that_the_store_refuses_is_given_up_alone() {
     let mut settles = 0;
     let (heard, calls) = unbounded_channel();
     // The first call with both, then the first of them alone.
-    let store = FaultyStore::new(Arc::new(memory), move |verb| {
+    let store = FaultyStore::new(Arc::new(memory.clone()), move |verb| {
         let _ = heard.send(verb);
         settles += u32::from(verb == "settle");
         if verb == "settle" && settles <= 2 { Fault::Refused(refused) } else { Fault::Pass }
     });
-    let rig = Rig { client: Client::new(Arc::new(store)), clock, calls };
+    let rig = Rig { client: Client::new(Arc::new(store)), memory, clock, calls };
     rig.enqueue(1).await;
     rig.enqueue(2).await;
     let both = Arc::new(Barrier::new(2));

@@ -120,7 +120,12 @@ fn of_checks() -> Schemas {
                     ("expired", whole("Waiting jobs that were cancelled, since they expired.")),
                     ("removed", whole("Ended jobs that were removed after their retention.")),
                     ("forgotten", whole("Remembered ids, windows and numbers that were forgotten.")),
+                    ("reclaimed", whole("Expired leases that were reclaimed.")),
                     ("more", flag("Whether to call again.")),
+                    (
+                        "next_reclaim_ms?",
+                        whole("After how long to sweep again, to reclaim leases that nobody else does."),
+                    ),
                 ],
             ),
         ),

@@ -11,8 +11,6 @@
 //!   they run beside each other.
 //! * The more expired leases in a row they have, the fewer run beside each other. So repeated deaths separate the
 //!   guilty job from the others, and jobs that end are suspects no more.
-//! * A suspect that cannot start within some seconds is given back, because another worker may be able to start it. It stays a
-//!   suspect, and no attempt is counted.
 //!
 //! Jobs that are no suspects run on in the other slots.
 
@@ -31,9 +29,6 @@ use crate::{
 
 /// How long nothing is started beside a suspect that was reserved alone.
 const QUIET: Duration = Duration::from_millis(250);
-
-/// How long a suspect is held at most, before it is given back.
-const HELD_MAX: Duration = Duration::from_secs(3);
 
 /// How many suspects run beside each other, by the largest number of expired leases in a row among them: 64, 16 and 4
 /// after two, three and four, then one.
@@ -90,11 +85,6 @@ impl Suspects {
         }
     }
 
-    /// Notes that suspects were given back: nothing is reserved for a short time, so that another worker gets them.
-    pub(super) fn given_back(&self, now: Instant) {
-        self.quiet_until.set(Some(now + QUIET));
-    }
-
     /// Returns the suspect that was reserved alone, if the store would still blame it.
     pub(super) fn alone(&self) -> Option<Lease> {
         self.alone.get()
@@ -127,8 +117,6 @@ impl Suspects {
 
 /// A reserved suspect that waits for its start.
 pub(super) struct Held {
-    /// When it was reserved.
-    pub(super) since: Instant,
     pub(super) lease: Lease,
     pub(super) lasts: Duration,
     pub(super) call: Call,
@@ -161,11 +149,6 @@ impl Waiting {
             let expired_leases = first.call.record().expired_leases;
             first.call.stop_reason().is_some() || suspects.admit(expired_leases, is_full, now)
         })
-    }
-
-    /// Returns when the first of them is given back.
-    pub(super) fn back_at(&self) -> Option<Instant> {
-        self.0.front().map(|first| first.since + HELD_MAX)
     }
 
     pub(super) fn pop(&mut self, suspects: &Suspects) -> Option<Held> {

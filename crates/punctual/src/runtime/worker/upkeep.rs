@@ -11,7 +11,7 @@ use crate::{core::limits::BATCH_MAX, runtime::repeat::Pauses, store::Store};
 /// How often a worker sweeps the store. Up to half is added, so that workers do not sweep all at once.
 const SWEEP_EVERY: Duration = Duration::from_mins(3);
 /// How long after its start a worker sweeps first: its first reserve reclaims the leases of its own queues, and reports them.
-const SWEEP_AFTER_START: Duration = Duration::from_secs(1);
+const SWEEP_AFTER_START: Duration = Duration::from_millis(100);
 /// The shortest pause between two sweeps that reclaim leases.
 const RECLAIM_PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Calls in a row, each of up to 1,000 items. The next round continues with what is left.

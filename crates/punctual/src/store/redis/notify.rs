@@ -227,6 +227,11 @@ impl Notifier {
         }
     }
 
+    /// Notes that the time of a queue is that of a living process; see [`Waiters::looked`].
+    pub(crate) fn looked(&self, queue: &str, before: Heard) {
+        self.shared.waiters().looked(queue, before);
+    }
+
     /// Notes that other processes wake for a queue, by the answer to a call. `before` is what had been received when
     /// it was sent.
     pub(crate) fn leave_to_others(&self, queue: &str, before: Heard) {

@@ -12,8 +12,8 @@ use crate::{
         job::{JobRecord, Running, Scope, State},
         lifecycle::{Run, is_last_chance, lease_ms, reclaimed, settled},
         limits::{
-            BATCH_BYTES_MAX, CANDIDATES_EXTRA, GROUPS_EXTRA, RECLAIM_MAX, SWEEP_RECLAIM_AFTER,
-            SWEEP_RIDE_MAX, WATCHED_MAX,
+            BATCH_BYTES_MAX, CANDIDATES_EXTRA, GROUPS_EXTRA, ORPHANED_AFTER, RECLAIM_MAX, SWEEP_RIDE_MAX,
+            WATCHED_MAX,
         },
         silence::watch_at,
         time::Timestamp,
@@ -145,12 +145,14 @@ impl Model {
         Reclaimed { lease, queue: job.queue, state: job.state }
     }
 
-    /// Reclaims the lease of a running job if it has expired and no silence holds it back (S9).
+    /// Reclaims the lease of a running job if nobody else has for some time (S9).
     ///
     /// Returns the state of the job if so.
     pub(crate) fn reclaim_if_over(&mut self, now: Timestamp, id: JobId) -> Option<State> {
-        self.shorten_one(now, id);
-        let run = self.running(id).filter(|run| run.over_at <= now)?;
+        if self.silences.can_end_late(now) {
+            self.shorten_one(now, id);
+        }
+        let run = self.running(id).filter(|run| run.over_at.after(ORPHANED_AFTER) <= now)?;
         Some(self.reclaim_one(now, run.lease).state)
     }
 
@@ -159,7 +161,9 @@ impl Model {
         if self.silences.can_end_late(now) {
             let last: Vec<JobId> =
                 self.leases(queues).iter().rev().take(RECLAIM_MAX).map(|run| run.lease.job).collect();
-            last.into_iter().for_each(|id| self.shorten_one(now, id));
+            for id in last {
+                self.shorten_one(now, id);
+            }
         }
     }
 
@@ -285,7 +289,7 @@ impl Model {
     pub(crate) fn next_reclaim(&self, now: Timestamp, queues: &[&str]) -> Option<Duration> {
         let watched = queues.iter().flat_map(|queue| self.leases(&[queue]).into_iter().take(WATCHED_MAX));
         let expired = watched.filter(|run| run.until <= now);
-        let at = |run: LeaseEnd| watch_at(run.over_at.after(SWEEP_RECLAIM_AFTER), run.lasts_ms, now);
+        let at = |run: LeaseEnd| watch_at(run.over_at.after(ORPHANED_AFTER), run.lasts_ms, now);
         expired.map(|run| at(run).since(now)).min()
     }
 

@@ -5,7 +5,7 @@ use crate::{
         error::Result,
         id::JobId,
         job::{JobRecord, State},
-        limits::{CALL_MEMORY, ID_MEMORY, ID_MEMORY_MAX, SWEEP_RECLAIM_AFTER},
+        limits::{CALL_MEMORY, ID_MEMORY, ID_MEMORY_MAX, ORPHANED_AFTER},
         time::{Timestamp, ceil_ms},
     },
     store::{
@@ -47,7 +47,7 @@ impl Model {
         for queue in queues {
             if by == By::Itself {
                 swept.reclaimed +=
-                    self.reclaim_at_most(now, &[queue], left(&swept), SWEEP_RECLAIM_AFTER).len() as u64;
+                    self.reclaim_at_most(now, &[queue], left(&swept), ORPHANED_AFTER).len() as u64;
             }
             swept.expired += self.expire(now, queue, left(&swept));
             for state in [State::Done, State::Cancelled, State::Dead] {

@@ -10,7 +10,7 @@ local function noted(silences, seen, now)
     if silences == '' and not has_leases then return silences end
     local ahead, known, lasted = 0, {}, math.min(math.max(now - seen, 0), $SILENCE_MAX)
     if silences ~= '' then ahead = struct.unpack('>I7', silences) end
-    if now < seen and has_leases then ahead = math.max(ahead, seen) end
+    if now + $STEP_BACK_MIN < seen and has_leases then ahead = math.max(ahead, seen) end
     if ahead <= now then ahead = 0 end
     for at = 8, #silences - 10, 11 do
         local length, ended = struct.unpack('>I4I7', silences, at)
@@ -30,7 +30,7 @@ local function over_at(silences, till, lasts)
     local at = till
     for from = 8, #silences - 10, 11 do
         local lasted, ended = struct.unpack('>I4I7', silences, from)
-        if lasts < 2 * lasted and ended - lasted < till and till < math.min(ended + lasts, $INSTANT_MAX_MS) then
+        if lasts < 2 * lasted and (ended - lasted < till or lasted == $SILENCE_MAX) and till < math.min(ended + lasts, $INSTANT_MAX_MS) then
             at = math.max(at, math.min(ended + math.max(math.ceil(2 * lasts / 5), $SILENCE_PAUSE_MIN), $INSTANT_MAX_MS))
         end
     end

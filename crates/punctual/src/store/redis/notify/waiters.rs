@@ -50,6 +50,8 @@ pub(crate) struct Waiters {
     doubts: u64,
     /// When this process last checked a queue, by the server's clock, and how many doubts there had been.
     answered: BTreeMap<String, (Timestamp, u64)>,
+    /// How many doubts there had been when this process had the time of a queue notified anew.
+    looked: BTreeMap<String, u64>,
     /// The times for which this process wakes without a notification, because other processes have those.
     own_timers: BTreeMap<String, Timestamp>,
     /// The times that ended waits and are not yet answered by a check. By the server's clock they may not have come.
@@ -365,29 +367,30 @@ impl Waiters {
             if ANSWERED_MAX <= self.answered.len() && !self.answered.contains_key(queue) {
                 self.answered.clear();
             }
-            // If work is left, the queue's time was not looked at.
-            if !is_all && !self.has_looked(queue) {
-                continue;
-            }
             self.answered.insert(queue.to_owned(), (now, before.doubts));
         }
     }
 
-    fn has_looked(&self, queue: &str) -> bool {
-        self.answered.get(queue).is_some_and(|(_, doubts)| *doubts == self.doubts)
+    /// Notes that the time of a queue is that of a living process: this one had it notified anew, by a call sent when `before` had been
+    /// received.
+    pub(crate) fn looked(&mut self, queue: &str, before: Heard) {
+        if ANSWERED_MAX <= self.looked.len() {
+            self.looked.clear();
+        }
+        self.looked.insert(queue.to_owned(), before.doubts);
     }
 
     /// Returns the times for which this process wakes, for a queue.
     pub(crate) fn hold(&self, queue: &str, now: Instant) -> Hold {
         let is_near = |since: &Instant| now < *since + LINGER;
         let listens = self.is_listened_to(queue) || self.left.get(queue).is_some_and(is_near);
-        // A process that was notified before the first check here may be dead, and so may notifications be that were
-        // lost with a connection.
-        if !self.has_looked(queue) {
-            return Hold::FirstLook;
-        }
         if !listens {
             return Hold::OwnTimer;
+        }
+        // A process that was notified before the first check here may be dead, and so may notifications be that were
+        // lost with a connection.
+        if self.looked.get(queue).is_none_or(|doubts| *doubts != self.doubts) {
+            return Hold::FirstLook;
         }
         let times = self.notifications.get(queue).into_iter().flat_map(Notifications::held);
         let times = times.chain(self.own_timers.get(queue).copied());
@@ -620,6 +623,7 @@ mod tests {
         let id = enter(&mut waiters, &["mail"]);
         assert_eq!(waiters.hold("mail", start), Hold::FirstLook, "it has not looked yet");
         waiters.answered(["mail"].into_iter(), at(0), waiters.heard(), true);
+        waiters.looked("mail", waiters.heard());
         let held = |waiters: &Waiters| match waiters.hold("mail", start) {
             Hold::Times(times) => times,
             Hold::OwnTimer | Hold::FirstLook => panic!("it listens, and has looked"),

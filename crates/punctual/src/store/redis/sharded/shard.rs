@@ -265,6 +265,9 @@ impl Shard {
         self.notifier.answered(names, batch.now, before, !batch.more);
         let (mut next, mut ours) = (None::<Timestamp>, None::<Timestamp>);
         for (each, (hold, Wake { at, is_ours })) in request.queues.iter().zip(wakes) {
+            if hold == crate::store::redis::notify::Hold::FirstLook && at.is_none_or(|at| batch.now < at) {
+                self.notifier.looked(&each.queue, before);
+            }
             let Some(at) = at.filter(|at| batch.now < *at) else { continue };
             if is_ours {
                 self.notifier.wake_at(&each.queue, at, &hold, before);

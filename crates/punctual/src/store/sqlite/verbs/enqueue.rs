@@ -55,7 +55,10 @@ fn kept((answer, at): (&Enqueued, u16)) -> Option<u16> {
     match answer {
         Enqueued::Inserted { .. } => None,
         Enqueued::Full => Some(at),
-        Enqueued::Duplicate(_) | Enqueued::Replaced { .. } | Enqueued::Rescheduled { .. } => Some(OTHER + at),
+        Enqueued::Duplicate(_)
+        | Enqueued::Conflict { .. }
+        | Enqueued::Replaced { .. }
+        | Enqueued::Rescheduled { .. } => Some(OTHER + at),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
         id::JobId,
         job::Priority,
         lifecycle::{is_last_chance, lease_ms, reclaimed},
-        limits::{RECLAIM_MAX, SWEEP_RECLAIM_AFTER, SWEEP_RIDE_MAX, WATCHED_MAX},
+        limits::{ORPHANED_AFTER, RECLAIM_MAX, SWEEP_RIDE_MAX, WATCHED_MAX},
         silence::watch_at,
         time::{Timestamp, ceil_ms},
     },
@@ -155,14 +155,15 @@ pub(crate) fn reclaim_at_most(
     Ok(answers)
 }
 
-/// Reclaims the lease of a running job if it has expired and no silence holds it back (S9). Returns whether it did.
+/// Reclaims the lease of a running job if nobody else has for some time (S9). Returns whether it did.
 pub(crate) fn reclaim_if_over(tx: &mut Tx<'_>, id: JobId, row: &LeaseRow) -> Step<bool> {
     let (now, lasts_ms) = (tx.now, length(row.lasts_ms));
-    let until = row.until.min(now.after(Duration::from_millis(lasts_ms)));
+    let longest = now.after(Duration::from_millis(lasts_ms));
+    let until = if tx.silences()?.can_end_late(now) { row.until.min(longest) } else { row.until };
     if until < row.until {
         tx.conn.prepare_cached(SHORTEN)?.execute(params![id.as_bytes(), ms(until)])?;
     }
-    let is_over = tx.silences()?.over_at(until, lasts_ms) <= now;
+    let is_over = tx.silences()?.over_at(until, lasts_ms).after(ORPHANED_AFTER) <= now;
     if is_over {
         reclaim_one(tx, id.as_bytes())?;
     }
@@ -348,7 +349,7 @@ fn watch(tx: &mut Tx<'_>, q: Q, from: Timestamp, by_sweep: bool) -> Step<Option<
         return Ok(None);
     }
     let silences = tx.silences()?;
-    let after = if by_sweep { SWEEP_RECLAIM_AFTER } else { Duration::ZERO };
+    let after = if by_sweep { ORPHANED_AFTER } else { Duration::ZERO };
     let watched = first.into_iter().filter(|(until, _)| !by_sweep || *until <= now);
     Ok(watched.map(|(until, lasts)| watch_at(silences.over_at(until, lasts).after(after), lasts, from)).min())
 }

@@ -6,7 +6,7 @@ use rusqlite::{params, types::Value};
 use crate::{
     core::{
         job::State,
-        limits::{CALL_MEMORY, ID_MEMORY, ID_MEMORY_MAX, SWEEP_RECLAIM_AFTER},
+        limits::{CALL_MEMORY, ID_MEMORY, ID_MEMORY_MAX, ORPHANED_AFTER},
         time::{Timestamp, ceil_ms},
     },
     store::{
@@ -98,7 +98,7 @@ struct Sweep {
 impl Sweep {
     /// Reclaims expired leases, so that also those of queues that no worker serves end (S9).
     fn reclaim(&mut self, tx: &mut Tx<'_>, q: Q) -> Step<()> {
-        let reclaimed = reclaim_at_most(tx, &[q], self.left, SWEEP_RECLAIM_AFTER)?.len();
+        let reclaimed = reclaim_at_most(tx, &[q], self.left, ORPHANED_AFTER)?.len();
         self.done.reclaimed += reclaimed as u64;
         self.left -= reclaimed;
         Ok(())

@@ -82,9 +82,6 @@ local function verdict(job, what, rest)
             next.run_at = min(now + max(unp('>I7', rest), $SNOOZE_MIN), $INSTANT_MAX_MS)
             if sub(rest, 8, 8) == '1' then next.reason = sub(rest, 9) end
         end
-    elseif what == 'l' then
-        -- It says nothing of the job, which may not even have begun.
-        next.expired_leases = job.expired_leases
     elseif what == 'h' then
         -- Only a newer version may run it.
         next.expired_leases, next.snoozes, next.run_at = job.expired_leases, job.snoozes, min(now + $HELD_FOR, $INSTANT_MAX_MS)
@@ -159,10 +156,10 @@ local function reclaim(named, limit, after)
     end
     return concat(answer), #answer
 end
--- Reclaims the lease of a running job if it has expired and no silence holds it back. Returns the state of the job if so.
+-- Reclaims the lease of a running job if nobody else has for some time. Returns the state of the job if so.
 local function reclaim_if_over(job)
-    if now + job.run.lasts < job.run.till then extend_lease(job.id, job.run) end
-    if shard.over_at(job.run.till, job.run.lasts) <= now then return reclaimed(job) end
+    if shard.can_end_late() and now + job.run.lasts < job.run.till then extend_lease(job.id, job.run) end
+    if shard.over_at(job.run.till, job.run.lasts) + $ORPHANED_AFTER <= now then return reclaimed(job) end
 end
 -- Returns when a sweep can reclaim the first of the expired leases of a queue.
 local function next_reclaim(q)
@@ -170,7 +167,7 @@ local function next_reclaim(q)
     for _, member in ipairs(call('ZRANGEBYLEX', $LEASES, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, $WATCHED_MAX)) do
         local row = call('HGET', $RUNS, sub(member, 10))
         local lasts = row and 32 <= #row and unp('>I4', row, 29) or 0
-        at = min(at, shard.over_at(unp('>I6', member, 4), lasts) + $SWEEP_RECLAIM_AFTER, now + math.floor(2 * lasts / 5))
+        at = min(at, shard.over_at(unp('>I6', member, 4), lasts) + $ORPHANED_AFTER, now + math.floor(2 * lasts / 5))
     end
     return at
 end

@@ -155,7 +155,7 @@ local function sweep(named, limit, slice)
             end
             if slice then
                 part('reclaimed', function(most)
-                    local _, n = reclaim({q}, most, $SWEEP_RECLAIM_AFTER)
+                    local _, n = reclaim({q}, most, $ORPHANED_AFTER)
                     return n, $NEVER
                 end)
             end
