@@ -7,7 +7,8 @@ use punctual::{
     limits::SNOOZE_MIN,
     store::{
         Acted, Action, CallId, Enqueued, Heartbeat, Lease, LeaseStatus, QueueRequest, Reserve, Settled,
-        Settlement, Target, Verdict, model::Model,
+        Settlement, Target, Verdict,
+        model::{Model, marks_before},
     },
 };
 
@@ -16,12 +17,6 @@ use crate::{
     event::{Deed, Due, Said},
     history::{Act, Back, End, Run, Sure, Told},
 };
-
-/// How long before a call others leave marks, in ms. Each gap is at most half as long as any lease that it could hold back at the call.
-const MARKS_MS: [u64; 18] = [
-    32_768_000, 16_384_000, 8_192_000, 4_096_000, 2_048_000, 1_024_000, 512_000, 256_000, 128_000, 64_000,
-    32_000, 16_000, 8_000, 4_000, 2_000, 1_500, 1_000, 500,
-];
 
 /// The queue of the one job in the model.
 const QUEUE: &str = "q";
@@ -91,8 +86,8 @@ impl Place {
     fn set_clock(&mut self, ms: u64) -> Timestamp {
         let ms = ms.max(self.now);
         if !self.leases.is_empty() {
-            for before_ms in MARKS_MS.into_iter().filter(|before| *before < ms - self.now) {
-                let now = Timestamp::saturating_from_ms(ms - before_ms);
+            for before in marks_before(Duration::from_millis(ms - self.now)) {
+                let now = Timestamp::saturating_from_ms(ms - before.as_millis() as u64);
                 self.model.extend(now, &[]).expect("invariant: it extends nothing");
             }
         }

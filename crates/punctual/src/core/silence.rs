@@ -8,7 +8,7 @@
 //!
 //! Idle processes leave marks on purpose while they watch leases ([`watch_at`]), so a store that can be reached has no silences.
 //!
-//! The model and SQLite call it. The scripts of Redis repeat it in `store/redis/lua/base.lua`.
+//! The model and SQLite call it. The scripts of Redis repeat it in `store/redis/lua/silence.lua`.
 
 use std::time::Duration;
 
@@ -130,6 +130,26 @@ impl Silences {
     pub(crate) fn can_end_late(&self, now: Timestamp) -> bool {
         now < self.ahead
     }
+}
+
+/// Returns how long before the end of a time others must have left marks, so that no lease that ends in this time is held back. Longest
+/// first, at most 18.
+///
+/// It is for tests that let time pass as in a store that others call. Each gap is at most half as long as any lease that it could hold
+/// back at the end.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use punctual::store::model::marks_before;
+/// let marks: Vec<_> = marks_before(Duration::from_millis(1_200)).collect();
+/// assert_eq!(marks, [Duration::from_secs(1), Duration::from_millis(500)]);
+/// ```
+pub fn marks_before(by: Duration) -> impl DoubleEndedIterator<Item = Duration> {
+    const MARKS_MS: [u64; 18] = [
+        32_768_000, 16_384_000, 8_192_000, 4_096_000, 2_048_000, 1_024_000, 512_000, 256_000, 128_000,
+        64_000, 32_000, 16_000, 8_000, 4_000, 2_000, 1_500, 1_000, 500,
+    ];
+    MARKS_MS.into_iter().map(Duration::from_millis).filter(move |before| *before < by)
 }
 
 /// Returns when the next call is needed that leaves a mark for a lease, counted from the last mark, or at the latest when the

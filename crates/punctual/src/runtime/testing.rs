@@ -54,7 +54,7 @@ use crate::{
         handler::{Call, Ctx},
         worker::{WorkReport, Worker},
     },
-    store::{Durability, List, Store, memory::MemoryStore, scratch},
+    store::{Durability, List, Store, memory::MemoryStore, model::marks_before, scratch},
 };
 
 /// The start of the clock of a [`TestQueue`]: 2026-01-01T00:00:00Z.
@@ -70,13 +70,6 @@ pub struct TestQueue {
     pub clock: ManualClock,
 }
 
-/// How long before the end of a time that passes others call, in milliseconds. Each gap is at most half as long as any lease that it could
-/// hold back at the end.
-const MARKS_MS: [u64; 18] = [
-    32_768_000, 16_384_000, 8_192_000, 4_096_000, 2_048_000, 1_024_000, 512_000, 256_000, 128_000, 64_000,
-    32_000, 16_000, 8_000, 4_000, 2_000, 1_500, 1_000, 500,
-];
-
 /// Advances a clock, as in a store that other workers call meanwhile.
 ///
 /// A store that is not called takes the time for an outage, and holds leases back that ended in it. So expired leases can be reclaimed
@@ -85,7 +78,7 @@ const MARKS_MS: [u64; 18] = [
 /// Errors of the store are ignored. If the future is dropped, the clock may stand in between.
 pub async fn pass_time(store: &dyn Store, clock: &ManualClock, by: Duration) {
     let end = clock.now().after(by);
-    for before in MARKS_MS.into_iter().map(Duration::from_millis).filter(|before| *before < by) {
+    for before in marks_before(by) {
         clock.set(Timestamp::saturating_from_ms(end.as_ms() - before.as_millis() as u64));
         let _ = store.extend(&[]).await;
     }
@@ -164,18 +157,18 @@ impl TestQueue {
     }
 
     /// Advances the clock, as in a store that other workers call meanwhile: see [`pass_time`].
+    ///
+    /// # Panics
+    /// If the system gives it no thread.
     pub fn advance(&self, by: Duration) {
         let passing = pass_time(&**self.client.store(), &self.clock, by);
         std::thread::scope(|scope| {
             // The test's own runtime is busy with this call.
-            let passed = scope.spawn(|| {
+            scope.spawn(|| {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-                runtime.map(|runtime| runtime.block_on(passing))
+                runtime.expect("a runtime beside that of the test").block_on(passing);
             });
-            passed.join().is_ok_and(|passed| passed.is_ok())
-        })
-        .then_some(())
-        .expect("a thread with a runtime of its own");
+        });
     }
 
     /// Returns all waiting jobs of one type, by due time.

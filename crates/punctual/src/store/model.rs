@@ -15,8 +15,8 @@
 //!                                    remembered                   a derived id, for 24 h after the end; then nothing
 //! ```
 //!
-//! Besides the rows it keeps the holders of unique keys, the last call of each instance, the last fence, the time of
-//! the last call, documents, and the state of tools.
+//! Besides the rows it keeps the holders of unique keys, the last call of each instance, the last fence, the last mark
+//! and the silences, documents, and the state of tools.
 
 #[cfg(feature = "testing")]
 mod future;
@@ -31,6 +31,7 @@ use self::state::{
     keys::{self, Held},
     limits,
 };
+pub use crate::core::silence::marks_before;
 use crate::{
     core::{
         id::JobId,

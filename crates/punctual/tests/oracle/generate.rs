@@ -16,7 +16,7 @@ use punctual::{
     limits::GROUP_SERVICES_MAX,
     store::{
         Action, CallId, Guard, Keep, Order, Placement, QueueOp, QueueRequest, QueueSettings, Rate, Reserve,
-        Selector, Take, Target, UniqueKey, Verdict,
+        Selector, Take, Target, UniqueKey, Verdict, model::marks_before,
     },
 };
 
@@ -30,8 +30,8 @@ use crate::{
 /// due, expires, is past its time or its age; or one millisecond before.
 const GRID_MS: u64 = 500;
 
-/// How long before the end of a pause others call, in ms: each gap is at most half as long as any lease that it could hold back.
-const MARKS_MS: [i64; 7] = [500, 1_000, 1_500, 2_000, 4_000, 8_000, 16_000];
+/// The longest time before the end of a pause at which others call. Few leases last longer, and each call is a step.
+const MARK_BEFORE_MAX: Duration = Duration::from_secs(16);
 
 /// Where the clock begins.
 pub(crate) const BEGIN_MS: u64 = 1_795_000_000_000;
@@ -196,11 +196,13 @@ impl Generator {
     /// Lets others call while time passes, most often: leases that end in a silence are held back (S9).
     fn mark(&mut self, op: &mut Op) {
         let Op::Clock(by) = *op else { return };
-        if by <= MARKS_MS[0] || self.marks.u8(..8) == 0 {
+        let marks = marks_before(Duration::from_millis(u64::try_from(by).unwrap_or(0)));
+        let marks: Vec<_> = marks.filter(|before| *before <= MARK_BEFORE_MAX).collect();
+        if marks.is_empty() || self.marks.u8(..8) == 0 {
             return;
         }
         let (mut at, mut rest) = (0, Vec::new());
-        for to in MARKS_MS.into_iter().rev().map(|before| by - before).filter(|to| 0 < *to).chain([by]) {
+        for to in marks.into_iter().map(|before| by - before.as_millis() as i64).chain([by]) {
             rest.extend([Op::Clock(to - at), Op::Extend(Vec::new())]);
             at = to;
         }
