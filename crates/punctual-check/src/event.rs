@@ -101,7 +101,7 @@ pub enum What {
     Harmed {
         /// On the referee's axis, just before the first time.
         since: u64,
-        /// How many times.
+        /// How many times. 0: it makes jobs late, and costs no lease, as an outage of the store that all met.
         times: u64,
         /// Which process alone it met, as its `open` line names it; `None`: all of them.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -22,7 +22,7 @@
 //! | `killed` | the nemesis killed that process and waited until it was gone |
 //! | `server_killed` | the nemesis killed the store's server and waited until it was gone |
 //! | `frozen` | it stopped that process for a while, with all that it was at |
-//! | `harmed` | it did harm of another sort, so many times: it stalled the network, say |
+//! | `harmed` | it did harm of another sort, so many times: it stalled the network, say; no time at all, if that may only make jobs late |
 //! | `stalled` | the machine stood still for a while, as the watch of this process noticed: if for half of a lease or longer, that is harm to all |
 //! | `healed` | it will do none from here on |
 //! | `group_limit` | at most so many jobs of each group of a queue may run at once |

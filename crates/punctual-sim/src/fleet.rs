@@ -20,7 +20,7 @@ use punctual::{
 use punctual_check::{History, Options, RecordingStore, Verdict, event::What, judge};
 use tokio::{
     sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    task::{JoinHandle, LocalSet},
+    task::{JoinHandle, LocalSet, spawn_local},
     time::{Instant, sleep, sleep_until, timeout},
 };
 
@@ -195,6 +195,7 @@ async fn drive(plan: Plan, bug: Option<Bug>) -> Run {
     fleet.limit_groups().await;
     fleet.subscribe().await;
     fleet.schedule = Schedule::begin(&scene, &fleet.nemesis).await;
+    fleet.note_outages(begin);
     let mut clients = client::start(&scene, &fleet.nemesis);
     fleet.chaos(begin).await;
     let mut troubles = fleet.heal(&mut clients).await;
@@ -299,6 +300,17 @@ impl Fleet {
                 place.start_at = None;
                 place.running = Some(Running::start(&self.scene, worker, place.times));
             }
+        }
+    }
+
+    /// Notes each outage of the store when it is over. Jobs may wait for its end, and no lease may be lost by it.
+    fn note_outages(&self, begin: Instant) {
+        for OutagePlan { at_ms, lasts_ms, .. } in self.scene.plan.outages.clone() {
+            let nemesis = Arc::clone(&self.nemesis);
+            spawn_local(async move {
+                sleep_until(begin + Duration::from_millis(at_ms + lasts_ms)).await;
+                nemesis.note(What::Harmed { since: at_ms * 1_000_000, times: 0, proc: None });
+            });
         }
     }
 

@@ -208,6 +208,7 @@ impl<'a> Telling<'a> {
             What::Harmed { times, proc: Some(proc), .. } => {
                 Some(format!("{times} faults so far that may cost {proc} leases"))
             }
+            What::Harmed { times: 0, .. } => Some("the store is back".to_owned()),
             What::Harmed { times, proc: None, .. } => Some(format!("{times} faults so far")),
             What::Dump { jobs, .. } => {
                 let jobs: Vec<String> = jobs

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use punctual::{
     JobId, JobOptions, NewJob, Payload, State, Timestamp,
-    limits::SNOOZE_MIN,
+    limits::{ORPHANED_AFTER, SNOOZE_MIN},
     store::{
         Acted, Action, CallId, Enqueued, Heartbeat, Lease, LeaseStatus, QueueRequest, Reserve, Settled,
         Settlement, Target, Verdict,
@@ -31,11 +31,19 @@ pub(super) struct Place {
     pub(super) path: Vec<usize>,
     /// The time of the last one, in milliseconds.
     pub(super) now: u64,
-    /// The lease in the model, for each number of a reservation.
-    leases: Vec<(u64, Lease)>,
+    leases: Vec<Held>,
     /// Between which instants the job is due next, if the model cannot know it exactly.
     due: Option<(u64, u64)>,
     calls: u64,
+}
+
+/// A lease in the model.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    /// The number of its reservation in the history.
+    number: u64,
+    lease: Lease,
+    lasts_ms: u64,
 }
 
 /// The answer that differs.
@@ -106,8 +114,8 @@ impl Place {
     }
 
     fn lease(&self, fence: u64) -> Result<Lease, String> {
-        let found = self.leases.iter().find(|(number, _)| *number == fence);
-        found.map(|(_, lease)| *lease).ok_or_else(|| format!("nobody has reserved {fence} yet"))
+        let found = self.leases.iter().find(|held| held.number == fence);
+        found.map(|held| held.lease).ok_or_else(|| format!("nobody has reserved {fence} yet"))
     }
 
     fn enqueue(
@@ -165,7 +173,7 @@ impl Place {
         if run.row.until < reserved.until.as_ms() {
             return differs("the end of the lease", run.row.until, reserved.until);
         }
-        self.leases.push((run.row.fence, reserved.lease));
+        self.leases.push(Held { number: run.row.fence, lease: reserved.lease, lasts_ms: run.row.lasts });
         Ok(())
     }
 
@@ -189,7 +197,8 @@ impl Place {
         let ([], [reserved]) = (&batch.reclaimed[..], &batch.jobs[..]) else {
             return differs("the job", "reserved", self.model.get(now, id));
         };
-        self.leases.push((back.fence, reserved.lease));
+        let lasts_ms = reserved.lasts.as_millis() as u64;
+        self.leases.push(Held { number: back.fence, lease: reserved.lease, lasts_ms });
         Ok(())
     }
 
@@ -247,19 +256,28 @@ impl Place {
         self.model.extend(now, &beat).expect("invariant: one heartbeat keeps all limits")[0]
     }
 
+    /// Extends a lease that an act would reclaim, although its job ran: heartbeats, or a silence, kept it longer than is known here. It
+    /// then ends when the act is made.
+    fn keep_lease(&mut self, id: JobId, within: (u64, u64)) {
+        let job = self.model.get(Timestamp::saturating_from_ms(self.now), id);
+        let Some(run) = job.and_then(|job| job.running) else { return };
+        if run.until.after(ORPHANED_AFTER).as_ms() <= within.0
+            && let Some(held) = self.leases.iter().find(|held| held.lease.fence == run.fence)
+        {
+            let (lease, from) = (held.lease, within.0.saturating_sub(held.lasts_ms));
+            self.extend(lease, false, (from, from));
+        }
+    }
+
     fn change(&mut self, id: JobId, now: Timestamp, action: &Action) -> Result<Vec<Acted>, String> {
         self.model.act(now, &[Target::from(id)], action).map_err(|e| e.to_string())
     }
 
     fn act(&mut self, id: JobId, act: &Act, within: (u64, u64)) -> Result<(), String> {
-        let run = self.model.get(Timestamp::saturating_from_ms(self.now), id).and_then(|job| job.running);
-        let now = if act.sure == Sure::Requested && run.is_some_and(|run| run.until.as_ms() <= within.0) {
-            // Its job ran, although its lease had ended: a silence held that back.
-            self.now = self.now.max(within.0);
-            Timestamp::saturating_from_ms(self.now)
-        } else {
-            self.set_clock(within.0)
-        };
+        if act.sure == Sure::Requested {
+            self.keep_lease(id, within);
+        }
+        let now = self.set_clock(within.0);
         let (action, due) = match act.deed {
             Deed::Cancel => (Action::Cancel { reason: None }, None),
             Deed::Reschedule(due) => (Action::Reschedule(when(due)), Some(range(due, within))),

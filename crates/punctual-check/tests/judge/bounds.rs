@@ -199,6 +199,8 @@ fn a_kill_of_the_server_and_other_harm_cost_as_many_as_all_had_slots() {
         |times| move |file: &mut File| file.note(2.0, What::Harmed { since: SECOND, times, proc: None });
     breaks(&lost_leases(4, 0, 2, stall(2)), "D5", false);
     breaks(&lost_leases(5, 0, 2, stall(2)), "D5", true);
+    // The store was away.
+    breaks(&lost_leases(1, 0, 2, stall(0)), "D5", true);
     // Who comes later loses nothing.
     let early = |file: &mut File| file.note(0.2, What::Harmed { since: SECOND / 10, times: 1, proc: None });
     breaks(&lost_leases(1, 0, 2, early), "D5", true);

@@ -186,11 +186,13 @@ fn a_job_waits_out_harm_and_no_longer() {
         driver.dump(200.0, &[(1, State::Done)]);
         is_late(&judged(&[&driver, &worker]), late);
     }
-    // Harm that lasts is no wait.
-    let (mut driver, worker) = run_at(9.0);
-    driver.note(7.0, What::Harmed { since: 3_000_000_000, times: 1, proc: None });
-    driver.dump(200.0, &[(1, State::Done)]);
-    is_late(&judged(&[&driver, &worker]), false);
+    // Harm that lasts is no wait, nor is a time in which the store is away.
+    for times in [1, 0] {
+        let (mut driver, worker) = run_at(9.0);
+        driver.note(7.0, What::Harmed { since: 3_000_000_000, times, proc: None });
+        driver.dump(200.0, &[(1, State::Done)]);
+        is_late(&judged(&[&driver, &worker]), false);
+    }
 }
 
 #[test]

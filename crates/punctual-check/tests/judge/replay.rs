@@ -242,6 +242,23 @@ fn company_decides_whether_a_third_expired_lease_ends_a_job() {
     differs(&[&third(true, State::Dead)]);
 }
 
+/// The model does not know of the heartbeats that kept the lease of a job whose cancel was requested.
+#[test]
+fn a_cancel_that_was_requested_after_heartbeats_holds_no_lease() {
+    for asked in [18.0, 80.0, 120.0] {
+        let asked_and_reclaimed = |after: f64| {
+            let mut file = File::new("a", 10);
+            file.enqueue(1.0, 1);
+            file.begin(2.0, 1, 10);
+            file.ask(asked, 1, Deed::Cancel);
+            file.reclaim(asked + after, 1, 10, State::Cancelled);
+            file
+        };
+        fits(&[&asked_and_reclaimed(0.1)]);
+        fits(&[&asked_and_reclaimed(30.0)]);
+    }
+}
+
 /// Nobody was told of the first reservation, until its lease was reclaimed.
 #[test]
 fn a_reservation_whose_answer_was_lost_is_known_by_its_lease() {
