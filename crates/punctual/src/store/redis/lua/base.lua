@@ -103,18 +103,22 @@ end
 function shard.over_at(till, lasts) return over_at(shard.silences, till, lasts) end
 -- Returns whether leases can end later than their length from now, because the clock went back.
 function shard.can_end_late() return shard.silences ~= '' and now < unp('>I7', shard.silences) end
--- Returns when a call is needed that leaves a mark for a lease of this queue, or reclaims it; NEVER if there is none.
-local function watch_of(q)
-    local members, ids = call('ZRANGEBYLEX', $LEASES, '[' .. q, '(' .. q .. '\255', 'LIMIT', 0, $WATCHED_MAX), {}
+-- Returns when a call is needed that leaves a mark for a lease of this queue, or reclaims it; NEVER if there is none. `by_sweep`:
+-- when a sweep is, for those that have expired.
+local function watch_of(q, by_sweep)
+    local to, after = '(' .. q .. '\255', 0
+    if by_sweep then to, after = '(' .. q .. pack('>I6', now + 1), $ORPHANED_AFTER end
+    local members, ids = call('ZRANGEBYLEX', $LEASES, '[' .. q, to, 'LIMIT', 0, $WATCHED_MAX), {}
     for i, member in ipairs(members) do ids[i] = sub(member, 10) end
     if #ids == 0 then return $NEVER end
     local rows, at = call('HMGET', $RUNS, unpack(ids)), $NEVER
     for i, member in ipairs(members) do
         local till, lasts = unp('>I6', member, 4), rows[i] and 32 <= #rows[i] and unp('>I4', rows[i], 29) or 0
-        at = min(at, over_at(shard.silences, till, lasts), now + math.floor(2 * lasts / 5))
+        at = min(at, over_at(shard.silences, till, lasts) + after, now + math.floor(2 * lasts / 5))
     end
     return at
 end
+shard.watch_of = watch_of
 
 -- The rules and the pending writes; each is made at its first use.
 local made, left, pending

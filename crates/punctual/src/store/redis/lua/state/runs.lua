@@ -161,16 +161,6 @@ local function reclaim_if_over(job)
     if shard.can_end_late() and now + job.run.lasts < job.run.till then extend_lease(job.id, job.run) end
     if shard.over_at(job.run.till, job.run.lasts) + $ORPHANED_AFTER <= now then return reclaimed(job) end
 end
--- Returns when a sweep can reclaim the first of the expired leases of a queue.
-local function next_reclaim(q)
-    local at = $NEVER
-    for _, member in ipairs(call('ZRANGEBYLEX', $LEASES, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, $WATCHED_MAX)) do
-        local row = call('HGET', $RUNS, sub(member, 10))
-        local lasts = row and 32 <= #row and unp('>I4', row, 29) or 0
-        at = min(at, shard.over_at(unp('>I6', member, 4), lasts) + $ORPHANED_AFTER, now + math.floor(2 * lasts / 5))
-    end
-    return at
-end
 
-rules.reclaim_if_over, rules.next_reclaim = reclaim_if_over, next_reclaim
+rules.reclaim_if_over = reclaim_if_over
 rules.OVERRULED, rules.verdict, rules.done_history, rules.note, rules.reclaim = OVERRULED, verdict, done_history, note, reclaim

@@ -180,7 +180,7 @@ local function sweep(named, limit, slice)
                     idle = idle - 1
                 end
             end
-            if slice then slice.next_reclaim = min(slice.next_reclaim, next_reclaim(q)) end
+            if slice then slice.next_reclaim = min(slice.next_reclaim, shard.watch_of(q, true)) end
             if slice and next == $NEVER and not holds_something(q) then rest(q, slice.names[i]) end
         end
     end
