@@ -114,6 +114,17 @@ impl Cli {
         )
     }
 
+    /// Waits until a job is done or dead, and answers the job.
+    pub(crate) fn wait_for_end(&self, id: &str) -> serde_json::Value {
+        wait(
+            || {
+                Some(self.json(&format!("show {id}")))
+                    .filter(|job| job["status"] == "done" || job["status"] == "dead")
+            },
+            || format!("{id} did not end: {}", self.json(&format!("show {id}"))),
+        )
+    }
+
     /// Waits until a file is there, and answers its text.
     pub(crate) fn wait_for_file(&self, name: &str) -> String {
         let read = || std::fs::read_to_string(self.path(name)).ok().filter(|text| text.ends_with('\n'));

@@ -60,17 +60,6 @@ fn push_begun(t: &Cli, kind: &str, name: &str) -> String {
     t.args(&["push", kind, &payload, "-o", "ids"]).ok().trim().to_owned()
 }
 
-/// Waits until a job has ended, and returns it.
-fn ended(t: &Cli, id: &str) -> Value {
-    wait(
-        || {
-            Some(t.json(&format!("show {id}")))
-                .filter(|job| job["status"] == "done" || job["status"] == "dead")
-        },
-        || format!("{id} did not end: {}", t.json(&format!("show {id}"))),
-    )
-}
-
 #[test]
 fn a_child_gives_each_verdict() {
     with_each_client(|language, command| {
@@ -127,7 +116,7 @@ fn threads_of_a_handler_share_its_job() {
         let t = Cli::new();
         let id = push(&t, "threads", "--max-attempts 1 --timeout 40s");
         let worker = Worker::start(&t, command, "--keep 1");
-        let job = ended(&t, &id);
+        let job = t.wait_for_end(&id);
         let expected = match language {
             "php" => 20,
             "ruby" => 320,
@@ -150,7 +139,7 @@ fn a_forked_process_is_refused_each_call() {
         let t = Cli::new();
         let id = push(&t, "forked", "--max-attempts 1 --timeout 40s");
         let worker = Worker::start(&t, command, "--keep 1");
-        let job = ended(&t, &id);
+        let job = t.wait_for_end(&id);
         assert_eq!((&job["status"], result(&job)), (&json!("done"), &json!(4)), "{language}: {job}");
         assert_eq!((&job["log"], &job["progress"]), (&Value::Null, &Value::Null), "{language}: {job}");
         worker.stop().ok();
@@ -191,7 +180,7 @@ fn a_coroutine_that_nobody_has_run_is_no_result() {
         let t = Cli::new();
         let id = push(&t, "k", "--max-attempts 1");
         let worker = Worker::start(&t, &python(&t, handler), "--keep 1");
-        let job = ended(&t, &id);
+        let job = t.wait_for_end(&id);
         let error = job["last_error"].as_str().unwrap_or_default();
         assert!(error.starts_with("TypeError: the handler returned a "), "{handler}: {job}");
         worker.stop().ok();
@@ -227,7 +216,7 @@ fn an_async_handler_looks_and_enqueues_from_threads() {
          work(handle, slots=1)\n",
     );
     let worker = Worker::start(&t, &command, "--keep 1");
-    let job = ended(&t, &id);
+    let job = t.wait_for_end(&id);
     assert_eq!((&job["status"], result(&job)), (&json!("done"), &json!([100, 100, 100, 100])), "{job}");
     worker.stop().ok();
 }
@@ -247,7 +236,7 @@ fn an_async_handler_that_does_not_await_sees_its_cancel() {
          work(handle, slots=1)\n",
     );
     let worker = Worker::start(&t, &command, "--keep 1 --kill-after 40s");
-    let job = ended(&t, &id);
+    let job = t.wait_for_end(&id);
     assert_eq!((&job["status"], result(&job)), (&json!("done"), &json!("timeout")), "{job}");
     worker.stop().ok();
 }

@@ -45,16 +45,6 @@ fn code(child: &mut Child) -> Option<i32> {
     wait(|| child.borrow_mut().try_wait().unwrap(), || "the process does not end".to_owned()).code()
 }
 
-fn ended(t: &Cli, id: &str) -> Value {
-    wait(
-        || {
-            Some(t.json(&format!("show {id}")))
-                .filter(|job| job["status"] == "done" || job["status"] == "dead")
-        },
-        || format!("{id} did not end: {}", t.json(&format!("show {id}"))),
-    )
-}
-
 /// With and without `--keep`: a job that prints without an end has its timeout, its neighbours go on, and SIGTERM ends the worker.
 #[test]
 fn a_worker_that_nobody_reads_decides_in_time() {
@@ -79,10 +69,10 @@ fn a_worker_that_nobody_reads_decides_in_time() {
         let words: Vec<&str> = words.into_iter().chain(more.split(' ')).collect();
         let (child, _reader) = start(&t, &words);
         let mut worker = Worker(Some(child));
-        let job = ended(&t, &chatty);
+        let job = t.wait_for_end(&chatty);
         assert_eq!(job["last_error"], "timeout after 500ms", "{exec}: {job}");
         for id in [0; 20].map(|_| push("quiet", "40s")) {
-            assert_eq!(ended(&t, &id)["status"], "done", "{exec}");
+            assert_eq!(t.wait_for_end(&id)["status"], "done", "{exec}");
         }
         worker.signal(Signal::TERM);
         assert_eq!(code(worker.0.as_mut().unwrap()), Some(0), "{exec}");
@@ -98,7 +88,7 @@ fn output_that_is_dropped_is_counted() {
     let command = format!("head -c {BYTES} /dev/zero | tr '\\0' x >&2");
     let (child, mut reader) = start(&t, &["--log-format", "json", "work", "--exec", &command]);
     let worker = Worker(Some(child));
-    assert_eq!(ended(&t, &id)["status"], "done");
+    assert_eq!(t.wait_for_end(&id)["status"], "done");
     let hearer = std::thread::spawn(move || {
         let mut all = String::new();
         reader.read_to_string(&mut all).unwrap();
@@ -128,7 +118,7 @@ fn a_report_that_nobody_reads_ends_the_worker() {
     // The command fills stdout, which it has from the worker.
     let words = ["work", "--exec", "exec yes", "--grace", "0s", "--kill-after", "200ms", "--json"];
     let mut worker = Worker(Some(t.command(words).spawn().unwrap()));
-    ended(&t, &id);
+    t.wait_for_end(&id);
     worker.signal(Signal::TERM);
     assert_eq!(code(worker.0.as_mut().unwrap()), Some(1));
 }
