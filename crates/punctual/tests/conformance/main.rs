@@ -272,6 +272,7 @@ conformance!(
         a_watched_lease_is_reclaimed_at_its_end,
         the_watch_goes_by_the_shortest_lease,
         a_lease_that_ends_too_late_is_shortened,
+        a_small_step_back_shortens_no_lease,
         a_clock_there_and_back_holds_no_job_of_a_dead_worker,
         a_pause_does_not_outlast_a_step_back;
     take:

@@ -201,6 +201,17 @@ pub(crate) async fn a_lease_that_ends_too_late_is_shortened(t: Fixture) {
     assert_eq!(t.extend(runs[1].lease).await, LeaseStatus::Held);
 }
 
+/// S14: a clock that goes back by a minute or less shortens no lease.
+pub(crate) async fn a_small_step_back_shortens_no_lease(t: Fixture) {
+    for (back, until) in [(60_000, 75_000), (60_001, 15_000)] {
+        t.clock.set(at(back));
+        let run = t.run().await;
+        t.clock.set(at(0));
+        t.reserve(0).await;
+        assert_eq!(t.get(run.job.id).await.running.unwrap().until, at(until), "back by {back} ms");
+    }
+}
+
 /// S9, S14: a worker that dies while the clock is ahead holds its job no longer than its lease, whichever call comes.
 pub(crate) async fn a_clock_there_and_back_holds_no_job_of_a_dead_worker(t: Fixture) {
     for verb in ["reserve", "take", "sweep", "cancel"] {
