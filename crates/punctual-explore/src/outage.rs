@@ -2,8 +2,9 @@
 //!
 //! The states of [`World`](crate::world::World) leave open when a worker extends its lease, so they cannot show that a living one keeps
 //! it. Here all processes live by the rules of S9, on their steady clocks: the holder extends every third of its lease, and repeats a
-//! failed extension within a sixth; the other one reserves when the store tells it to. All is enumerated, in parts of a lease: when the outage begins, how long it lasts, when the holder is killed (or never), which of both reaches the store first after
-//! it, and whether the store's clock is set forward instead of being away.
+//! failed extension within a sixth; the other one reserves when the store tells it to. All is enumerated, in parts of a lease: when the
+//! outage begins, how long it lasts, when the holder is killed (or never), which of both reaches the store first after it, and whether
+//! calls fail, calls hang, or the store's clock is set forward.
 
 use std::time::Duration;
 
@@ -115,8 +116,7 @@ struct World<'a> {
     look_hangs: bool,
     pause_ms: u64,
     calls: u64,
-    /// When the last extension was made, by the store's clock, and by a steady one.
-    extended: Timestamp,
+    /// When the last extension was made, by a steady clock.
     extended_ms: u64,
     is_back: bool,
 }
@@ -131,20 +131,18 @@ impl<'a> World<'a> {
         model.enqueue(now, call, &[job]).expect("a job within the limits");
         let batch =
             model.reserve(now, &request(next_call(1, &mut calls), 1, false)).expect("within the limits");
-        let (extended, extended_ms, beat_ms) = (now, 0, story.lease_ms / 3);
         let lease = batch.jobs[0].lease;
         Self {
             story,
             model,
             lease,
-            beat_ms,
+            beat_ms: story.lease_ms / 3,
             look_ms: 0,
             beat_hangs: false,
             look_hangs: false,
             pause_ms: 0,
             calls: 0,
-            extended,
-            extended_ms,
+            extended_ms: 0,
             is_back: false,
         }
     }
@@ -184,7 +182,7 @@ impl<'a> World<'a> {
         }
         let now = self.now(ms);
         let statuses = self.model.extend(now, &[Heartbeat::from(self.lease)]).expect("within the limits");
-        (self.extended, self.extended_ms) = (now, ms);
+        self.extended_ms = ms;
         (self.beat_hangs, self.pause_ms, self.beat_ms) = (false, 0, ms + self.story.lease_ms / 3);
         check(statuses == [LeaseStatus::Held], Rule::LeaseTime, || {
             format!("a living holder lost its lease: {:?}", self.story)

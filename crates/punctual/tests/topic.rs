@@ -33,7 +33,7 @@ use tokio::sync::Notify;
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_mins(1);
 const HOUR: Duration = Duration::from_hours(1);
-/// Past the lease of a worker that is not heard of, and no jump of the clock (S14).
+/// Past the lease of a worker that is not heard of.
 const LAPSE: Duration = Duration::from_secs(16);
 /// The queues that are subscribed unless a case says otherwise.
 const QUEUES: [&str; 3] = ["invoices", "parcels", "reports"];

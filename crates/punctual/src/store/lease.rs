@@ -122,13 +122,13 @@ pub struct Batch {
     /// The jobs, in the order in which they were reserved (S6). At most 1 MiB of payloads, or one job.
     pub jobs: Vec<Reserved>,
     /// Whether to call again: at the end of the call, due jobs are left in the queues that are not paused, or expired
-    /// leases in any of them. (Expired leases do not count while nothing is reclaimed, S14.) A reserve returns fewer
-    /// jobs than may start only together with `more`.
+    /// leases in any of them that no silence holds back (S9). A reserve returns fewer jobs than may start only together
+    /// with `more`.
     pub more: bool,
     /// How long from the call until there may be something to do; zero if `more`, and to the fraction of a
     /// millisecond if the store knows it. It is the earliest `run_at` of a waiting job in the queues that are not
-    /// paused, or `until` of a lease in any of them. (An expired lease counts at the end of the pause of S14.) `None`
-    /// if there is neither. If [`Store::wait`](super::Store::wait) waits for these queues in the caller's process, it
+    /// paused, or the time at which a lease in any of them needs a mark or can be reclaimed (S9). `None` if there is
+    /// neither. If [`Store::wait`](super::Store::wait) waits for these queues in the caller's process, it
     /// can be up to a minute later if two other processes wake at that time.
     pub next_due: Option<Duration>,
     /// The leases that this call reclaimed first, at most 32.

@@ -39,7 +39,7 @@ const MINUTE: Duration = Duration::from_mins(1);
 const WATCH: Duration = Duration::from_hours(4);
 /// How long nobody is there in the end.
 const OUTAGE: Duration = Duration::from_hours(2);
-/// How far the clock is turned for a lease to pass its time, little enough to be no jump (S14).
+/// How far the clock is turned for a lease to pass its time. It is a silence for each lease (S9), so the next turn reclaims those that ended.
 const PASS: Duration = Duration::from_secs(6);
 /// In real time: the longest that ticks take which somebody runs. Then the clock is turned, and all leases pass their time. A machine that is
 /// slower is given twice as long before the next turn: a tick that loses three leases in a row dies of them.

@@ -21,8 +21,8 @@
 --  12 p  HASH  CALLS              instance8 verb1 → number8 ms6 answer: the last call of each instance (S3)
 --  13 a  ZSET  CALLS_BY_TIME      instance8 verb1 @ ms: the same, by a time that is not after the last call
 --  14 s  HASH  STATE              the state of the shard:
---               'turn' → seen7 grace7 fence7 wide7 epoch4 format2: see read_shard() in base.lua; the format is at this
---                        position in every format
+--               'turn' → seen7 grace7 fence7 wide7 epoch4 format2, then silences: see read_shard() in base.lua; the format
+--                        is at this position in every format
 --               'left' → when a script last left notifications to its caller, in ms
 --               'layout' → how many shards the store has; in shards other than 0 a copy, see copies.rs
 --               'pins' → which queues are pinned, or were; the same

@@ -549,7 +549,7 @@ impl<'c> Tx<'c> {
         Ok(self.silences.get_or_insert_default())
     }
 
-    /// Returns the time of the last reserve, take, extend or settle.
+    /// Returns the time of the last mark (S9).
     pub(crate) fn seen(&mut self) -> Step<Timestamp> {
         Ok(instant(self.store()?.seen))
     }
