@@ -95,6 +95,26 @@ impl Scene {
         self.plan.outages.iter().filter_map(ends).max_by_key(|(_, end)| *end)
     }
 
+    /// Waits while the store hangs. Returns `false` if it is away.
+    pub(crate) async fn reaches_store(&self) -> bool {
+        while let Some((outage, end)) = self.outage() {
+            if !outage.hangs {
+                return false;
+            }
+            sleep_until(end).await;
+        }
+        true
+    }
+
+    /// Whether the store is away at some time within so long from now.
+    fn is_away_within(&self, by: Duration) -> bool {
+        let now = self.begin.elapsed();
+        self.plan.outages.iter().any(|outage| {
+            let from = Duration::from_millis(outage.at_ms);
+            now < from + Duration::from_millis(outage.lasts_ms) && from < now + by
+        })
+    }
+
     /// Counts a fault that may cost a process leases.
     pub(crate) fn harm(&self, process: &str) {
         let mut harm = self.harm.lock().unwrap_or_else(PoisonError::into_inner);
@@ -360,6 +380,12 @@ impl Fleet {
             place.start_at = Some(Instant::now() + down);
             running.stop();
             self.nemesis.note(What::Draining { proc: running.name.clone() });
+            // It ends with verdicts that it could not tell.
+            let plan = &self.scene.plan;
+            let ends_within = plan.workers[worker].shutdown_grace_ms + 2 * plan.faults.slow_ms;
+            if self.scene.is_away_within(Duration::from_millis(ends_within)) {
+                self.scene.harm(&running.name);
+            }
             self.stopping.push(running);
         }
     }

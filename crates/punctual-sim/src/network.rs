@@ -21,10 +21,7 @@ use punctual::{
         Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming,
     },
 };
-use tokio::{
-    spawn,
-    time::{sleep, sleep_until},
-};
+use tokio::{spawn, time::sleep};
 
 use crate::{bug::Planted, fleet::Scene, process::Life};
 
@@ -135,13 +132,10 @@ impl Network {
 
     /// Waits or fails while the store is away.
     async fn arrive(&self, verb: &str) -> Result<()> {
-        while let Some((outage, end)) = self.scene.outage() {
-            if !outage.hangs {
-                return Err(Error::new(ErrorKind::Unavailable, format!("{verb} met no store")));
-            }
-            sleep_until(end).await;
-            self.travel(0).await;
+        if !self.scene.reaches_store().await {
+            return Err(Error::new(ErrorKind::Unavailable, format!("{verb} met no store")));
         }
+        self.travel(0).await;
         Ok(())
     }
 
@@ -202,10 +196,10 @@ impl Network {
     ) -> BoxFuture<'a, Result<T>> {
         Box::pin(async move {
             self.travel(there_ms).await;
-            let life = self.life.clone();
+            let (life, scene) = (self.life.clone(), Arc::clone(&self.scene));
             spawn(async move {
                 sleep(Duration::from_millis(late_ms)).await;
-                if !life.is_over() {
+                if scene.reaches_store().await && !life.is_over() {
                     arrive.await;
                 }
             });
