@@ -30,6 +30,15 @@ pub(crate) struct Sentinels {
 impl Sentinels {
     /// Starts a primary with so many replicas, each with these options, and three sentinels; all know each other.
     pub(crate) fn start(replicas: usize, options: &[&str]) -> Self {
+        Self::start_with(replicas, options, false)
+    }
+
+    /// The same, at the default timeouts: the primary is dead after half a minute.
+    pub(crate) fn start_patient(replicas: usize) -> Self {
+        Self::start_with(replicas, &[], true)
+    }
+
+    fn start_with(replicas: usize, options: &[&str], is_patient: bool) -> Self {
         let primary = Server::listening(options);
         let port = primary.port().to_string();
         let mut servers = vec![primary];
@@ -40,7 +49,7 @@ impl Sentinels {
             server.admit(&RIGHTS);
         }
         servers[0].until_has_replicas(replicas);
-        let sentinels: Vec<_> = (0..3).map(|at| sentinel(&port, at)).collect();
+        let sentinels: Vec<_> = (0..3).map(|at| sentinel(&port, at, is_patient)).collect();
         for sentinel in &sentinels {
             let known = format!("slaves={replicas},sentinels=3");
             sentinel.until_says(&["INFO", "sentinel"], |info| info.contains(&known));
@@ -103,7 +112,7 @@ fn port_in(named: &str) -> Option<u16> {
 }
 
 /// The first one leads: two at once would make primaries of two replicas, one after the other.
-fn sentinel(primary_port: &str, at: usize) -> Server {
+fn sentinel(primary_port: &str, at: usize, is_patient: bool) -> Server {
     let (quorum, down_after_ms) = match at {
         0 => (QUORUM, 1_000),
         1 => (QUORUM + 1, 1_000),
@@ -113,8 +122,10 @@ fn sentinel(primary_port: &str, at: usize) -> Server {
         let mut text = String::new();
         let mut line = |words: &str| writeln!(text, "sentinel {words}").expect("text takes text");
         line(&format!("monitor {SERVICE} 127.0.0.1 {primary_port} {quorum}"));
-        line(&format!("down-after-milliseconds {SERVICE} {down_after_ms}"));
-        line(&format!("failover-timeout {SERVICE} 3000"));
+        if !is_patient {
+            line(&format!("down-after-milliseconds {SERVICE} {down_after_ms}"));
+            line(&format!("failover-timeout {SERVICE} 3000"));
+        }
         let file = folder.join("sentinel.conf");
         fs::write(&file, text).expect("its folder takes files");
         vec![file.display().to_string(), "--sentinel".to_owned()]

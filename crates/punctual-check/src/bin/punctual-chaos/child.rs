@@ -20,7 +20,7 @@ use punctual_check::{
 use punctual_forward::Target;
 use punctual_server::Server;
 
-use crate::{forward, jobs, limits, locks, races, schedules, stuck, topics, watch::Watch};
+use crate::{away, forward, jobs, limits, locks, races, schedules, stuck, topics, watch::Watch};
 
 /// How many publications a worker hands out at once, beside its jobs: `SLOTS` in `worker/publication.rs` of the library. Of the workers
 /// that record what they do, only those of slices get any.
@@ -40,7 +40,7 @@ const DROPS: usize = 10;
 /// How a worker runs some of its jobs.
 type Handler = Box<dyn Fn(JobRecord, Ctx) -> BoxFuture<'static, punctual::Outcome> + Send + Sync>;
 
-/// `gateway STORE NOTES PROC ADDRESS`, `forwarder STORE NOTES PROC ADDRESS SLOTS LEASE_MS`, `beside STORE NOTES PROC`, `locker STORE HISTORY PROC SLOTS`, `stuck STORE NOTES PROC HEALTH`, `ticker STORE NOTES PROC`, `subscriber STORE NOTES PROC SLOTS LEASE_MS`, `limited STORE NOTES PROC SLOTS LEASE_MS`,
+/// `gateway STORE NOTES PROC ADDRESS`, `forwarder STORE NOTES PROC ADDRESS SLOTS LEASE_MS`, `beside STORE NOTES PROC`, `locker STORE HISTORY PROC SLOTS`, `stuck STORE NOTES PROC HEALTH`, `away STORE NOTES PROC LEASE_MS`, `ticker STORE NOTES PROC`, `subscriber STORE NOTES PROC SLOTS LEASE_MS`, `limited STORE NOTES PROC SLOTS LEASE_MS`,
 /// `worker STORE HISTORY PROC SLOTS LEASE_MS QUEUE…`, `worker-forwarder STORE HISTORY PROC SLOTS LEASE_MS ADDRESS QUEUE…`, `producer STORE HISTORY PROC JOBS`,
 /// `racer STORE HISTORY PROC JOBS BEGIN_MS ME`, or `stream STORE HISTORY PROC JOBS FIRST STEP OVER_MS`, and `feed`, which has jobs of all sorts, alike.
 pub(crate) fn main(args: &[String]) -> ExitCode {
@@ -82,6 +82,9 @@ async fn child(args: &[String]) -> Result<(), Box<dyn std::error::Error>> {
         }
         ["beside", store, notes, proc] => forward::work_locally(store, notes, proc).await,
         ["stuck", store, _, proc, health] => stuck::work(store, health, proc).await,
+        ["away", store, notes, proc, lease_ms] => {
+            away::work(store, notes, proc, Duration::from_millis(lease_ms.parse()?)).await
+        }
         ["ticker", store, notes, proc] => schedules::work(store, notes, proc).await,
         ["subscriber", store, notes, proc, slots, lease_ms] => {
             let (slots, lease) = (slots.parse()?, Duration::from_millis(lease_ms.parse()?));

@@ -108,6 +108,7 @@ pub(crate) async fn run_in(profile: &Profile, dir: PathBuf) -> Outcome<Verdict> 
         | Name::Locks
         | Name::Schedules
         | Name::Stuck
+        | Name::Away
         | Name::Topics
         | Name::Import
         | Name::Idle => {

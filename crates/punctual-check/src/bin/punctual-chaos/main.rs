@@ -4,6 +4,7 @@
 //! Prints the verdict as JSON on stdout and for people on stderr. Exit codes as `punctual-check`: 0 valid, 1 invalid, 2
 //! wrong usage or the drill itself failed, 3 vacuous.
 
+mod away;
 #[path = "../../../../punctual-forward/tests/support/rabbitmq.rs"]
 mod broker;
 mod child;
@@ -103,6 +104,7 @@ fn told(profile: &Profile) -> Told {
 fn round(profile: &Profile) -> Told {
     let kept = |is_kept: bool| (u8::from(!is_kept), None);
     let told = match profile.name {
+        Name::Away => away::run(profile).map(kept),
         Name::Idle => idle::run(profile).map(kept),
         Name::Import => import::run(profile).map(kept),
         Name::Children => children::run(profile).map(kept),

@@ -62,8 +62,18 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    const fn at(url: String) -> Self {
+        Self { url, server: None, servers: None, gateway: None }
+    }
+
+    /// On servers that are there.
+    pub(crate) fn on(servers: Servers) -> Self {
+        let url = servers.url() + "&durability=replicated(1)";
+        Self { servers: Some(servers), ..Self::at(url) }
+    }
+
     pub(crate) fn make(wanted: &Wanted, dir: &Path) -> Self {
-        let at = |url| Self { url, server: None, servers: None, gateway: None };
+        let at = Self::at;
         let file = || format!("sqlite:{}", dir.join("jobs.db").display());
         match wanted {
             Wanted::File => at(file()),
@@ -79,8 +89,7 @@ impl Place {
                     Wanted::WholeCluster => Servers::whole_cluster(),
                     _ => Servers::service(),
                 };
-                let url = servers.url() + "&durability=replicated(1)";
-                Self { servers: Some(servers), ..at(url) }
+                Self::on(servers)
             }
             Wanted::Server(fsync) => {
                 let server = Server::start(&[

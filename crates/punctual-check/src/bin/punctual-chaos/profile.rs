@@ -9,7 +9,7 @@ use crate::{
 
 pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N] [--jobs N] [--kills N] [--dir DIR]
                       [--store URL | --redis | --http | --fsync always|everysec] [--power] [--seconds N]
-                      [--sentinel | --cluster] [--demo PROGRAM] [--program PROGRAM] [--to NAME] [--throughput]
+                      [--sentinel | --cluster] [--stop | --holder] [--demo PROGRAM] [--program PROGRAM] [--to NAME] [--throughput]
   workers    worker processes killed at random while they work, with retries, cancels and moves
   producer   a producer killed in mid batch and run again with the same idempotency keys
   children   pipe workers with children in Python, both killed while they work (needs --program)
@@ -28,6 +28,7 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
   locks      updates to locked resources, by workers that are killed: one at a time, in order, none lost, merged or not
   schedules  schedules kept by workers that are killed, by a clock that is turned through the hours in which clocks jump
   stuck      a handler that never returns, a worker that dies twice with many jobs, and one that dies beside idle ones: who waits for it
+  away       the store away for longer than leases last, beside jobs that run and workers that wait: none may run twice
   topics     a topic with 5 subscriptions, whose publications are handed out by workers that are killed
   import     queues of five layouts on Redis, taken over by `punctual import` that is killed, while producers go on
   idle       what 1 and 20 worker processes with nothing to do send to Redis
@@ -40,6 +41,8 @@ pub(crate) const USAGE: &str = "usage: punctual-chaos DRILL [--small] [--seed N]
   --power    everysec, and each kill of the server is a power cut: what it had not synced is gone
   --sentinel three servers of Redis and three sentinels are started for it (what failover takes unless told otherwise)
   --cluster  seven servers of Redis are
+  --stop     by away: the server is stopped, not killed
+  --holder   by away: the worker that has the jobs is killed, not the store: how long until they run again
   --demo     the punctual program, whose demo must go well on the same servers meanwhile
   --program  the punctual program, which imports, pushes while a part is away, or runs pipe workers
   --to       to this one alone, by forward: rabbitmq, nats, webhook
@@ -70,8 +73,21 @@ pub(crate) struct Profile {
     /// Whom to forward to; all, unless it is said.
     pub(crate) to: Option<To>,
     pub(crate) is_small: bool,
+    /// By away.
+    pub(crate) absent: Absent,
     /// Instead of a drill.
     pub(crate) measures_throughput: bool,
+}
+
+/// Who goes away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// The store: its server is killed.
+    Killed,
+    /// The store: its server is stopped.
+    Stopped,
+    /// Who has the jobs, and not the store.
+    Holder,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,13 +108,14 @@ pub(crate) enum Name {
     Locks,
     Schedules,
     Stuck,
+    Away,
     Topics,
     Import,
     Idle,
 }
 
 impl Name {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 20] = [
         Self::Workers,
         Self::Producer,
         Self::Children,
@@ -115,6 +132,7 @@ impl Name {
         Self::Locks,
         Self::Schedules,
         Self::Stuck,
+        Self::Away,
         Self::Topics,
         Self::Import,
         Self::Idle,
@@ -138,6 +156,7 @@ impl Name {
             Self::Locks => "locks",
             Self::Schedules => "schedules",
             Self::Stuck => "stuck",
+            Self::Away => "away",
             Self::Topics => "topics",
             Self::Import => "import",
             Self::Idle => "idle",
@@ -159,6 +178,7 @@ impl Name {
             | Self::Locks
             | Self::Schedules
             | Self::Stuck
+            | Self::Away
             | Self::Topics
             | Self::Import => Wanted::File,
             Self::Server | Self::Idle => Wanted::Server(Fsync::Always),
@@ -172,6 +192,8 @@ impl Name {
     const fn suits(self, place: &Wanted) -> bool {
         match self {
             Self::Workers | Self::Producer => true,
+            // It takes the store away itself.
+            Self::Away => !matches!(place, Wanted::Store(_) | Wanted::WholeCluster),
             // Its faults are those of the servers that it starts.
             Self::Slice => !matches!(place, Wanted::Store(_) | Wanted::Cluster),
             // They open the store for the parent in ways of their own.
@@ -214,6 +236,7 @@ impl Profile {
             program: None,
             to: None,
             is_small: small,
+            absent: Absent::Killed,
             measures_throughput: false,
         };
         match name {
@@ -275,7 +298,7 @@ impl Profile {
                 Self { jobs: pick(1_000, 200), kills: pick(40, 15), lease: Duration::from_secs(1), ..base }
             }
             Name::Import => Self { jobs: pick(100_000, 2_000), kills: 5, ..base },
-            Name::Idle => base,
+            Name::Away | Name::Idle => base,
         }
     }
 
@@ -291,6 +314,8 @@ impl Profile {
             match option.as_str() {
                 "--redis" => profile.place = Wanted::Server(Fsync::Always),
                 "--http" => profile.place = Wanted::Http,
+                "--stop" => profile.absent = Absent::Stopped,
+                "--holder" => profile.absent = Absent::Holder,
                 "--throughput" => profile.measures_throughput = true,
                 "--sentinel" => profile.place = Wanted::Sentinel,
                 "--cluster" if name == Name::Slice => profile.place = Wanted::WholeCluster,

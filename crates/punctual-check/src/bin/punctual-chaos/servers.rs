@@ -35,12 +35,29 @@ pub(crate) enum Servers {
 
 impl Servers {
     pub(crate) fn service() -> Self {
-        let service = Sentinels::start(REPLICAS, &[]);
+        Self::watched(Sentinels::start(REPLICAS, &[]))
+    }
+
+    /// Watched at the default timeouts.
+    pub(crate) fn patient_service() -> Self {
+        Self::watched(Sentinels::start_patient(REPLICAS))
+    }
+
+    fn watched(service: Sentinels) -> Self {
         Self::Service { last: service.failovers(), service, was_restless: false }
     }
 
     pub(crate) fn cluster() -> Self {
-        let cluster = Cluster::start_with([REPLICAS, 0, REPLICAS], &[]);
+        Self::two_groups(&[])
+    }
+
+    /// The same, at the default timeout.
+    pub(crate) fn patient_cluster() -> Self {
+        Self::two_groups(&["--cluster-node-timeout", "15000"])
+    }
+
+    fn two_groups(options: &[&str]) -> Self {
+        let cluster = Cluster::start_with([REPLICAS, 0, REPLICAS], options);
         Self::Cluster { cluster, groups: vec![vec![2, 5, 6], vec![0, 3, 4]] }
     }
 
