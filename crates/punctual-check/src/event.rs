@@ -419,6 +419,8 @@ pub enum Said {
     Retry(Due),
     /// Again after so many milliseconds.
     Snooze(u64),
+    /// Be due so many milliseconds later: its worker did not run it.
+    Hold(u64),
     /// Back as it was.
     Release,
     /// Called off.

@@ -372,8 +372,9 @@ fn ended(settlement: &Settlement) -> Ended {
         verdict: match &settlement.verdict {
             Verdict::Ack | Verdict::AckWith { .. } => Said::Ack,
             Verdict::Retry { at, .. } | Verdict::RetryAfter { at, .. } => Said::Retry((*at).into()),
-            Verdict::Snooze { after, .. } => {
-                Said::Snooze(u64::try_from(after.as_millis()).unwrap_or(u64::MAX))
+            Verdict::Snooze { after, reason } => {
+                let ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+                if reason.is_none() { Said::Snooze(ms) } else { Said::Hold(ms) }
             }
             Verdict::Release => Said::Release,
             Verdict::Cancel { .. } => Said::Cancel,

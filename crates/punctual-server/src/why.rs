@@ -6,6 +6,8 @@ use crate::dashboard::text::{count, counted, due, relative, whole};
 
 /// The reason of a job that was snoozed because its worker has no handler for its kind.
 const UNKNOWN_KIND: &str = "unknown_kind";
+/// The reason of a job that its worker gave back, because other jobs on their last chance ran there.
+const LAST_CHANCE: &str = "last_chance";
 
 /// Returns what keeps a job from running, or how it ended; the first reason is the most important one.
 pub(crate) fn reasons(job: &JobRecord, queue: Option<&QueueInfo>, now: Timestamp) -> Vec<String> {
@@ -31,6 +33,11 @@ fn waiting(job: &JobRecord, queue: Option<&QueueInfo>, now: Timestamp) -> Vec<St
     }
     if job.reason.as_deref() == Some(UNKNOWN_KIND) {
         reasons.push(format!("The worker that reserved the job has no handler for kind {}.", job.kind));
+    } else if job.reason.as_deref() == Some(LAST_CHANCE) {
+        reasons.push(format!(
+            "Held: after {} in a row, one more ends the job, so it does not run beside others like it. Its worker gave it back.",
+            counted(job.expired_leases.into(), "expired lease")
+        ));
     } else if 0 < job.snoozes {
         let why = job.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
         reasons.push(format!(

@@ -230,10 +230,11 @@ impl Place {
         let (verdict, due) = match end.said {
             Said::Ack => (Verdict::Ack, None),
             Said::Retry(due) => (Verdict::Retry { at: when(due), error: error() }, Some(range(due, within))),
-            Said::Snooze(ms) => {
+            Said::Snooze(ms) | Said::Hold(ms) => {
+                let reason = matches!(end.said, Said::Hold(_)).then(|| "held".to_owned());
                 let after = Duration::from_millis(ms).max(SNOOZE_MIN);
                 let due = Due::In(after.as_millis() as u64);
-                (Verdict::Snooze { after, reason: None }, Some(range(due, within)))
+                (Verdict::Snooze { after, reason }, Some(range(due, within)))
             }
             Said::Release => (Verdict::Release, None),
             Said::Cancel => (Verdict::Cancel { reason: None }, None),

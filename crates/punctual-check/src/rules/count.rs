@@ -64,8 +64,10 @@ fn verdicts_are_obeyed(story: &Story<'_>, history: &History, verdict: &mut Verdi
             (_, State::Cancelled) => end.said == Said::Cancel || cancel_asked(story, history, end.span.to),
             (Said::Retry(_), State::Waiting) => last != Some(true),
             (Said::Retry(_), State::Dead) => last != Some(false),
-            (Said::Snooze(_), State::Dead) => SNOOZES_MAX as usize <= story.ends.len(),
-            (Said::Snooze(_) | Said::Release, State::Waiting) | (Said::Dead, State::Dead) => true,
+            (Said::Snooze(_) | Said::Hold(_), State::Dead) => SNOOZES_MAX as usize <= story.ends.len(),
+            (Said::Snooze(_) | Said::Hold(_) | Said::Release, State::Waiting) | (Said::Dead, State::Dead) => {
+                true
+            }
             _ => false,
         };
         if !right {
@@ -96,6 +98,7 @@ fn counted(story: &Story<'_>, link: &Link<'_>, verdict: &mut Verdict) {
     let (a, b) = (&link.a.row, &link.b.row);
     let (attempt, expired_leases) = match link.close {
         Close::Settled(Said::Retry(_), _) => (a.attempt + 1, 0),
+        Close::Settled(Said::Hold(_), _) => (a.attempt, a.expired_leases),
         Close::Settled(..) => (a.attempt, 0),
         Close::Reclaimed(_) => (a.attempt + 1, a.expired_leases + 1),
         Close::MaybeSettled(_) | Close::Hidden | Close::Unexplained => {

@@ -131,7 +131,7 @@ fn link<'a>(
 
 /// Whether a job may run again after this verdict. One that ends it does not explain that it ran again, answered or not.
 const fn goes_on(said: Said) -> bool {
-    matches!(said, Said::Retry(_) | Said::Snooze(_) | Said::Release)
+    matches!(said, Said::Retry(_) | Said::Snooze(_) | Said::Hold(_) | Said::Release)
 }
 
 /// Whether an action of this sort may have met the job after `from` and before `to`.

@@ -105,7 +105,7 @@ fn is_for_later(story: &Story<'_>, history: &History) -> bool {
     let ended = story.ends.iter().filter(|end| end.state == Some(State::Waiting)).map(|end| {
         let due = match end.said {
             Said::Retry(due) => due,
-            Said::Snooze(ms) => Due::In(ms),
+            Said::Snooze(ms) | Said::Hold(ms) => Due::In(ms),
             _ => Due::Now,
         };
         (end.span.from, is_after_dump(due, end.span.from, history))

@@ -23,7 +23,7 @@ pub(super) fn judge(
     links.iter().filter(|link| !link.retried && !link.moved && !link.undone).for_each(|link| {
         let asked = match link.close {
             Close::Settled(Said::Retry(due), _) => due,
-            Close::Settled(Said::Snooze(ms), _) => Due::In(ms),
+            Close::Settled(Said::Snooze(ms) | Said::Hold(ms), _) => Due::In(ms),
             _ => return,
         };
         let settled = story.ends.iter().find(|end| end.fence == link.a.row.fence && end.state.is_some());

@@ -752,7 +752,8 @@ impl Simulator {
         let said = only.unwrap_or_else(|| match self.rng.u8(..12) {
             0 | 1 => Said::Retry(Due::In(self.rng.u64(0..60))),
             2 => Said::Retry(Due::At(self.now() + self.rng.u64(0..60))),
-            3 | 4 => Said::Snooze(self.rng.u64(5..60)),
+            3 => Said::Snooze(self.rng.u64(5..60)),
+            4 => Said::Hold(self.rng.u64(5..60)),
             5 => Said::Release,
             6 if !marked => Said::Cancel,
             7 if !marked => Said::Dead,
@@ -794,7 +795,7 @@ impl Simulator {
             && self.spoils(Bug::CrashesSurviveSettle, id);
         let job = self.job(id);
         job.lease = None;
-        if !forgets_crashes {
+        if !forgets_crashes && !matches!(said, Said::Hold(_)) {
             job.expired_leases = 0;
         }
         let waits = |run_at| (State::Waiting, run_at);
@@ -802,7 +803,7 @@ impl Simulator {
             Said::Ack => (State::Done, job.run_at),
             _ if job.cancel && !forgets_request => (State::Cancelled, job.run_at),
             Said::Retry(_) if job.max_attempts <= job.attempt => (State::Dead, job.run_at),
-            Said::Retry(Due::In(ms)) | Said::Snooze(ms) => waits(now + ms),
+            Said::Retry(Due::In(ms)) | Said::Snooze(ms) | Said::Hold(ms) => waits(now + ms),
             Said::Retry(Due::At(at)) => waits(at.max(now)),
             Said::Retry(Due::Now) => waits(now),
             Said::Release => waits(job.run_at),

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, io::Write as _};
 use punctual::{
     Client, JobId, JobRecord, State, Timestamp,
     job::{Filter, Status},
-    limits::BATCH_MAX,
+    limits::{BATCH_MAX, POISON_LIMIT},
     store::{List, QueueInfo},
 };
 use serde::Serialize;
@@ -19,6 +19,8 @@ use crate::{
 
 /// The reason of a job that was snoozed because its worker has no handler for its kind.
 const UNKNOWN_KIND: &str = "unknown_kind";
+/// The reason of a job that its worker gave back, because other jobs on their last chance ran there.
+const LAST_CHANCE: &str = "last_chance";
 
 /// Running jobs that are read to find workers.
 const RUNS_READ: usize = 200;
@@ -145,6 +147,12 @@ fn reasons(
                     job.queue
                 );
                 add(UNKNOWN_KIND, text, Some(hint));
+            } else if job.reason.as_deref() == Some(LAST_CHANCE) {
+                let text = format!(
+                    "held: after {} in a row, one more ends the job, so it does not run beside others like it; its worker gave it back",
+                    counted(job.expired_leases.into(), "expired lease")
+                );
+                add(LAST_CHANCE, text, Some(format!("start another worker for queue {}", job.queue)));
             } else if 0 < job.snoozes {
                 let why = job.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
                 add(
@@ -224,6 +232,14 @@ fn reasons(
                     at(running.until)
                 );
                 add("running", text, None);
+                if POISON_LIMIT <= job.expired_leases + 1 {
+                    let text = format!(
+                        "after {} in a row, one more ends the job: if others like it run in its worker, it is held there for some \
+                         seconds, and then given back",
+                        counted(job.expired_leases.into(), "expired lease")
+                    );
+                    add(LAST_CHANCE, text, None);
+                }
                 if running.until <= now {
                     add(
                         "lease_over",
@@ -435,16 +451,19 @@ mod tests {
         client.push(vec![job]).await.unwrap()[0].id().unwrap()
     }
 
-    async fn reserve(client: &Client) -> Batch {
-        let want = Reserve {
-            call: CallId { instance: 1, number: 1 },
+    fn want(number: u64) -> Reserve {
+        Reserve {
+            call: CallId { instance: 1, number },
             worker: "w".to_owned(),
             queues: vec![QueueRequest { queue: "mail".to_owned(), share: 9, at_most: 9 }],
             n: 9,
             lease: None,
             company: false,
-        };
-        client.store().reserve(&want).await.unwrap()
+        }
+    }
+
+    async fn reserve(client: &Client) -> Batch {
+        client.store().reserve(&want(1)).await.unwrap()
     }
 
     /// What is said of a job, and what to try.
@@ -468,6 +487,29 @@ mod tests {
         let expected = "group \"acme\" of queue mail runs 1 job, its limit of 1";
         assert_eq!((*code, text.as_str()), ("group_limit", expected));
         assert_eq!(hint.as_deref(), Some("punctual queue limit mail --group acme --concurrency N|none"));
+    }
+
+    #[tokio::test]
+    async fn a_job_on_its_last_chance_may_be_held() {
+        let clock = ManualClock::new(Timestamp::saturating_from_ms(1_795_192_330_000));
+        let client = Client::new(Arc::new(MemoryStore::new(Clock::Manual(clock.clone()))));
+        let id = push(&client, "acme", None).await;
+        let codes = async || said(&client, id).await.into_iter().map(|(code, ..)| code).collect::<Vec<_>>();
+        for number in 1..=3 {
+            let runs = client.store().reserve(&want(number)).await.unwrap().jobs;
+            assert_eq!(codes().await.contains(&LAST_CHANCE), number == 3, "{number}");
+            if number == 3 {
+                let verdict = Verdict::Snooze {
+                    after: std::time::Duration::from_secs(1),
+                    reason: Some(LAST_CHANCE.to_owned()),
+                };
+                client.store().settle(&[Settlement { lease: runs[0].lease, verdict }], None).await.unwrap();
+            }
+            clock.advance(std::time::Duration::from_millis(15_500));
+        }
+        let (code, text, _) = said(&client, id).await.swap_remove(0);
+        assert_eq!(code, LAST_CHANCE);
+        assert!(text.starts_with("held: after 2 expired leases in a row, one more ends the job"), "{text}");
     }
 
     #[test]

@@ -117,7 +117,9 @@ pub(crate) fn settled(run: &Run, verdict: &Verdict, now: Timestamp) -> Next {
             }
             let run_at = When::In((*after).max(SNOOZE_MIN)).resolve(now);
             let reason = reason.as_deref().map(|text| cut_error(text).to_owned());
-            Next { snoozes, reason, ..Next::waiting(run, Some(run_at)) }
+            // With a reason, its worker held it: it did not run.
+            let expired_leases = if reason.is_some() { run.expired_leases } else { 0 };
+            Next { expired_leases, snoozes, reason, ..Next::waiting(run, Some(run_at)) }
         }
         Verdict::Release => Next::waiting(run, None),
         Verdict::Cancel { reason } => {
@@ -196,13 +198,14 @@ mod tests {
         }
     }
 
-    /// State, attempt, snoozes, due, reason, failure. No verdict leaves expired leases in a row.
+    /// State, attempt, snoozes, due, reason, failure. Only a snooze with a reason leaves expired leases in a row.
     type Expected<'a> = (State, u32, u32, Option<Timestamp>, Option<&'a str>, Option<&'a str>);
 
     #[track_caller]
     fn ends(run: &Run, verdict: &Verdict, expected: Expected<'_>) {
         let next = settled(run, verdict, now());
-        assert_eq!(next.expired_leases, 0, "{verdict:?}");
+        let is_held = next.state == State::Waiting && next.reason.is_some();
+        assert_eq!(next.expired_leases, if is_held { run.expired_leases } else { 0 }, "{verdict:?}");
         let (reason, failed) = (next.reason.as_deref(), next.failed.as_deref());
         assert_eq!(
             (next.state, next.attempt, next.snoozes, next.run_at, reason, failed),

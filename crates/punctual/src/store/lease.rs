@@ -206,7 +206,8 @@ pub enum Verdict {
     Snooze {
         /// The pause.
         after: Duration,
-        /// The reason, cut at 1 KiB. It is kept until the next run is settled or reclaimed.
+        /// Why the worker did not run the job, cut at 1 KiB; `None` if it did. It is kept until the next run is settled or reclaimed.
+        /// With a reason, the number of expired leases in a row stays.
         reason: Option<String>,
     },
     /// Returns the job with its own `run_at`; counts nothing.

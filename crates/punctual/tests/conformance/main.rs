@@ -232,7 +232,7 @@ conformance!(
         the_poison_limit_is_checked_before_the_attempts,
         a_crash_of_the_last_attempt_is_dead,
         one_attempt_means_never_again_after_a_crash,
-        any_settle_ends_a_row_of_expired_leases,
+        a_verdict_ends_a_row_of_expired_leases_unless_the_job_was_held,
         a_row_of_snoozes_outlives_a_crash,
         one_call_reclaims_32_leases,
         leases_left_past_their_time_are_more,

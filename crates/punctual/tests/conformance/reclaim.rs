@@ -230,14 +230,17 @@ pub(crate) async fn one_attempt_means_never_again_after_a_crash(t: Fixture) {
     assert_eq!((job.state, job.reason.as_deref(), job.attempt), (State::Dead, Some("attempts"), 1));
 }
 
-/// S9, S10: any settle ends a row of expired leases; the attempt goes on counting.
-pub(crate) async fn any_settle_ends_a_row_of_expired_leases(t: Fixture) {
-    for verdict in [retry(secs(0)), snooze(millis(100)), Verdict::Release, Verdict::Ack] {
+/// S9, S10: a verdict ends a row of expired leases, unless the worker held the job; the attempt goes on counting.
+pub(crate) async fn a_verdict_ends_a_row_of_expired_leases_unless_the_job_was_held(t: Fixture) {
+    let held = Verdict::Snooze { after: millis(100), reason: Some("held".to_owned()) };
+    for (verdict, left) in
+        [(retry(secs(0)), 0), (snooze(millis(100)), 0), (held, 1), (Verdict::Release, 0), (Verdict::Ack, 0)]
+    {
         let run = t.run().await;
         t.pass(15).await;
         let again = t.reserve_one().await;
         assert_eq!((again.job.expired_leases, again.job.attempt), (1, 2));
-        assert_eq!(t.end(&again, verdict).await.expired_leases, 0);
+        assert_eq!(t.end(&again, verdict).await.expired_leases, left);
         t.queue(QueueOp::Purge(1)).await;
         assert_eq!(t.settle_one(run.lease, Verdict::Ack).await, Settled::LeaseLost);
     }

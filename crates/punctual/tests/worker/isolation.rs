@@ -139,6 +139,56 @@ async fn a_suspect_that_is_held_takes_a_slot_of_its_queue() {
     assert_eq!(working.await.unwrap().unwrap().done, 20);
 }
 
+/// S9: suspects that one worker cannot start go back, so an idle worker runs them, and they stay suspects.
+#[tokio::test]
+async fn suspects_that_wait_for_another_go_to_an_idle_worker() {
+    let rig = Rig::new();
+    for n in 0..4 {
+        rig.client.enqueue(Work { n }).max_attempts(20).await.unwrap();
+    }
+    for number in 1..=5 {
+        rig.crash(&[("default", 4)], 2 < number, number).await;
+        rig.clock.advance(8 * SECOND);
+    }
+    let end = Arc::new(Semaphore::new(0));
+    let (handler, mut told) = held_back(&end);
+    let (stop, busy) = start(rig.worker().slots(8).handle(handler));
+    assert!(told.recv().await.is_some());
+    let count = async || rig.client.count(None).await.unwrap();
+    while count().await.running < 4 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let (handler, told_idle) = held_back(&end);
+    let (stop_idle, idle) = start(rig.worker().name("idle").slots(8).handle(handler));
+    let started = async {
+        while told_idle.is_empty() {
+            if 0 < count().await.waiting {
+                rig.clock.advance(punctual::limits::SNOOZE_MIN);
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(3 * PATIENCE, started).await.expect("the idle worker got none");
+    assert!(told.is_empty(), "no two of them run in one worker");
+    end.add_permits(4);
+    while count().await.done < 4 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    stop.cancel();
+    stop_idle.cancel();
+    let [busy, idle] = [busy.await.unwrap().unwrap(), idle.await.unwrap().unwrap()];
+    assert_eq!((busy.done + idle.done, busy.lost + idle.lost), (4, 0));
+    for job in rig
+        .client
+        .list(&punctual::store::List { filter: punctual::job::Filter::all(), after: None, limit: 9 })
+        .await
+        .unwrap()
+        .jobs
+    {
+        assert_eq!((job.state, job.attempt), (State::Done, 6));
+    }
+}
+
 #[tokio::test]
 async fn a_job_on_its_last_chance_that_never_ends_holds_up_nobody() {
     let rig = Rig::new();

@@ -202,6 +202,7 @@ impl<'a> RunLoop<'a> {
                 return Ok(());
             }
             self.admit().await;
+            self.give_back();
             self.reclaim().await;
             self.tell_last_notes().await;
             self.plan_reserve();
@@ -317,6 +318,18 @@ impl<'a> RunLoop<'a> {
                     self.settlements.push(Settlement { lease: held.lease, verdict });
                 }
             }
+        }
+    }
+
+    /// Gives back suspects that cannot start soon: another worker may be able to start them (S9).
+    fn give_back(&mut self) {
+        while self.waiting.back_at().is_some_and(|at| at <= Instant::now())
+            && let Some(held) = self.waiting.pop(&self.runs.suspects)
+        {
+            let (lease, verdict) = (held.lease, held.back());
+            tracing::debug!(target: "punctual", id = %lease.job, kind = held.call.kind(), queue = held.call.queue(),
+                fence = lease.fence, "given back: it is on its last chance, and other such jobs run here");
+            self.settlements.push(Settlement { lease, verdict });
         }
     }
 
@@ -656,7 +669,7 @@ impl<'a> RunLoop<'a> {
         let Reserved { lease, lasts, job, .. } = reserved;
         let is_last_chance = is_last_chance(job.expired_leases);
         let call = self.call_of(job, lease.fence);
-        let held = Held { lease, lasts, call, handler };
+        let held = Held { since: now, lease, lasts, call, handler };
         if is_last_chance && !is_alone {
             let run = Active::new(held.call.clone(), lasts, now, None);
             self.runs.add(lease, run, now);
@@ -676,7 +689,7 @@ impl<'a> RunLoop<'a> {
 
     /// Runs a job on the handlers' runtime.
     fn start(&mut self, held: Held, now: Instant) {
-        let Held { lease, lasts, call, handler } = held;
+        let Held { lease, lasts, call, handler, .. } = held;
         tracing::debug!(target: "punctual", id = %call.id(), kind = call.kind(), queue = call.queue(),
             attempt = call.attempt(), fence = lease.fence, state = "running", "started");
         let deadline = now + call.record().timeout + self.setup.config.timeout_grace;
@@ -796,6 +809,7 @@ impl<'a> RunLoop<'a> {
         let wake_at = quiet_until
             .into_iter()
             .chain(ask_again_at.filter(|again| is_waiting && Instant::now() < *again))
+            .chain(self.waiting.back_at())
             .min();
         let (has_away, again) = (!self.away.0.is_empty(), self.away.1);
         let (has_unheard, reclaim_at) = (!self.unheard().is_empty(), self.reclaim_at);

@@ -11,6 +11,8 @@
 //!   they run beside each other.
 //! * The more expired leases in a row they have, the fewer run beside each other. So repeated deaths separate the
 //!   guilty job from the others, and jobs that end are suspects no more.
+//! * A suspect that cannot start within some seconds goes back, because another worker may be able to start it. It stays a suspect,
+//!   and no attempt is counted.
 //!
 //! Jobs that are no suspects run on in the other slots.
 
@@ -23,12 +25,22 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
+    core::limits::SNOOZE_MIN,
     runtime::handler::{Call, Erased},
     store::{Lease, Verdict},
 };
 
 /// How long nothing is started beside a suspect that was reserved alone.
 const QUIET: Duration = Duration::from_millis(250);
+
+/// How long a suspect is held at most before it goes back.
+const HELD_MAX: Duration = Duration::from_secs(3);
+
+/// The reason of a job that goes back because other suspects run.
+pub(super) const LAST_CHANCE: &str = "last_chance";
+
+/// How often in a row the pause of a job that goes back is doubled at most: to 51 s.
+const DOUBLED_MAX: u32 = 9;
 
 /// How many suspects run beside each other, by the largest number of expired leases in a row among them: 64, 16 and 4
 /// after two, three and four, then one.
@@ -117,11 +129,21 @@ impl Suspects {
 
 /// A reserved suspect that waits for its start.
 pub(super) struct Held {
+    /// When it was reserved.
+    pub(super) since: Instant,
     pub(super) lease: Lease,
     pub(super) lasts: Duration,
     pub(super) call: Call,
     /// The handler, or the verdict if there is none.
     pub(super) handler: Result<Erased, Verdict>,
+}
+
+impl Held {
+    /// Returns the verdict with which it goes back: for longer each time, so that a worker that is alone is not kept busy by it.
+    pub(super) fn back(&self) -> Verdict {
+        let doubled = self.call.record().snoozes.min(DOUBLED_MAX);
+        Verdict::Snooze { after: SNOOZE_MIN * (1 << doubled), reason: Some(LAST_CHANCE.to_owned()) }
+    }
 }
 
 /// The waiting suspects of one loop, in the order of their reservation.
@@ -149,6 +171,11 @@ impl Waiting {
             let expired_leases = first.call.record().expired_leases;
             first.call.stop_reason().is_some() || suspects.admit(expired_leases, is_full, now)
         })
+    }
+
+    /// Returns when the first of them goes back.
+    pub(super) fn back_at(&self) -> Option<Instant> {
+        self.0.front().map(|first| first.since + HELD_MAX)
     }
 
     pub(super) fn pop(&mut self, suspects: &Suspects) -> Option<Held> {

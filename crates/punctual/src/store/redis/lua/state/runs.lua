@@ -80,7 +80,8 @@ local function verdict(job, what, rest)
             overrule($DEAD, 'snoozes')
         else
             next.run_at = min(now + max(unp('>I7', rest), $SNOOZE_MIN), $INSTANT_MAX_MS)
-            if sub(rest, 8, 8) == '1' then next.reason = sub(rest, 9) end
+            -- With a reason, its worker held it: it did not run.
+            if sub(rest, 8, 8) == '1' then next.reason, next.expired_leases = sub(rest, 9), job.expired_leases end
         end
     elseif what == 'h' then
         -- Only a newer version may run it.
