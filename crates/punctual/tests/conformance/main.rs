@@ -370,6 +370,7 @@ conformance!(
         a_sweep_of_few_forgets_calls_in_order;
     replay:
         a_repeated_enqueue_has_its_effect_once,
+        a_repetition_says_inserted_once_of_an_id,
         a_repeated_replace_changes_nothing,
         a_lower_number_is_a_repetition,
         a_repetition_says_inserted_of_what_has_moved_on,

@@ -47,6 +47,17 @@ pub(crate) async fn a_repeated_enqueue_has_its_effect_once(t: Fixture) {
     assert_eq!((t.counts().await.waiting, t.get(jobs[1].id).await.run_at), (2, at(60_000)));
 }
 
+/// S3: of several jobs with one id, a repetition says `Inserted` of the first one.
+pub(crate) async fn a_repetition_says_inserted_once_of_an_id(t: Fixture) {
+    let job = t.job();
+    assert_eq!(enqueue(&t, 1, std::slice::from_ref(&job)).await, [inserted(job.id, at(0))]);
+    let elsewhere = NewJob { queue: "elsewhere".to_owned(), ..job.clone() };
+    assert_eq!(
+        enqueue(&t, 1, &[job.clone(), job.clone(), elsewhere]).await,
+        [inserted(job.id, at(0)), duplicate(job.id, State::Waiting, 1), Enqueued::Conflict { id: job.id }]
+    );
+}
+
 /// S3: a repeated `replace` replaces nothing again: what happened to the holder since then stays.
 pub(crate) async fn a_repeated_replace_changes_nothing(t: Fixture) {
     let holder = t.add_with(|job| job.unique = Some(Unique::key("k"))).await;

@@ -94,7 +94,7 @@ const MEETING: [&str; 9] = [
     "the clock went back",
     "settings replaced",
 ];
-const MEETINGS_MIN: u32 = 5;
+const MEETINGS_MIN: u32 = 4;
 
 /// Fewer histories than these need not meet everything.
 const JUDGED_FROM: u32 = 100;

@@ -1,5 +1,7 @@
 //! Enqueue: checks for a known id, then a held key, then a full queue, then inserts.
 
+use std::collections::BTreeSet;
+
 use crate::{
     core::{
         error::Result,
@@ -26,10 +28,12 @@ impl Model {
         check_batch("jobs", jobs.len())?;
         if let Some(last) = self.enqueues.get(&call.instance).filter(|last| call.number <= last.number) {
             let is_last = call.number == last.number;
-            let answer = |(i, job)| {
+            // Of two jobs with one id, only the first was inserted.
+            let mut told = BTreeSet::new();
+            let answer = |(i, job): (usize, &NewJob)| {
                 if is_last && last.full.contains(&i) {
                     Enqueued::Full
-                } else if is_last && !last.others.contains(&i) {
+                } else if is_last && !last.others.contains(&i) && told.insert(job.id) {
                     self.inserted_before(job).unwrap_or_else(|| self.met_before(now, job))
                 } else {
                     self.met_before(now, job)

@@ -71,6 +71,8 @@ fn replay(tx: &mut Tx<'_>, jobs: &[NewJob], kept: Option<&[u8]>) -> Step<Vec<Enq
         .flat_map(|kept| kept.chunks_exact(2))
         .map(|b| u16::from_le_bytes([b[0], b[1]]))
         .collect();
+    // Of two jobs with one id, only the first was inserted.
+    let mut told = HashSet::new();
     let mut answers = Vec::with_capacity(jobs.len());
     for (new, at) in jobs.iter().zip(0_u16..) {
         if kept.contains(&at) {
@@ -80,6 +82,7 @@ fn replay(tx: &mut Tx<'_>, jobs: &[NewJob], kept: Option<&[u8]>) -> Step<Vec<Enq
         let (own, q) = (tx.job(new.id)?, tx.queue(&new.queue)?);
         if is_last
             && !kept.contains(&(OTHER + at))
+            && told.insert(new.id)
             && let Some(created_at) = own.as_ref().map(|job| job.created_at)
         {
             answers.push(Enqueued::Inserted { id: new.id, run_at: new.run_at.resolve(created_at) });

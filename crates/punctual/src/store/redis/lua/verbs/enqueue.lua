@@ -108,7 +108,7 @@ local told_again = {}
 local function inserted_before(i)
     local id, rec = ARGV[ids_at + i - 1], call('HGET', $RECORDS, ARGV[ids_at + i - 1])
     if not rec or #rec < 14 then return end
-    if told_again[id] then return existing(id) end
+    if told_again[id] then return end
     told_again[id] = true
     local _, _, _, kind, ms = unp('>I2BBc1I7', ARGV[specs_at + i - 1])
     local created = unp('>I6', rec, 9)
@@ -141,7 +141,7 @@ if epoch < shard.epoch then
     local answers = {}
     for i = 1, n do
         local was = noted[ARGV[ids_at + i - 1]]
-        answers[i] = not was and 'M' or was == 'F' and was or was == 'I' and (inserted_before(i) or existing(ARGV[ids_at + i - 1]))
+        answers[i] = not was and 'M' or was == 'F' and was or was == 'I' and inserted_before(i)
             or existing_or_holder(i)
     end
     return {concat(answers)}
@@ -293,7 +293,7 @@ for i = 1, n do
         answer = 'F'
     elseif noted[id] == 'I' then
         flush()
-        answer = inserted_before(i) or existing(id)
+        answer = inserted_before(i) or existing_or_holder(i)
     elseif known[id] then
         flush()
         -- The id of another queue's job stands for that job, not for this one.
