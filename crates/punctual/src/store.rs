@@ -633,6 +633,7 @@ pub struct Swept {
     /// Whether it reached its limit. Call again if so.
     pub more: bool,
     /// After how many milliseconds to sweep again, to reclaim leases that nobody else does (S9); `None`: there are none.
+    /// If there is `more`, of the queues that were looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_reclaim_ms: Option<u64>,
 }

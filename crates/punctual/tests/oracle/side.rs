@@ -120,7 +120,14 @@ impl Side {
                 let reply = store.tool(op).await.map_err(|e| e.kind());
                 Reply::Tool(reply.map(|reply| self.tool(reply)))
             }
-            Op::Sweep(limit) => Reply::Sweep(store.sweep(*limit).await.map_err(|e| e.kind())),
+            Op::Sweep(limit) => {
+                // A sweep that reached its limit has not looked at all queues.
+                let known = |mut swept: Swept| {
+                    swept.next_reclaim_ms = swept.next_reclaim_ms.filter(|_| !swept.more);
+                    swept
+                };
+                Reply::Sweep(store.sweep(*limit).await.map(known).map_err(|e| e.kind()))
+            }
             Op::Clock(_) => Reply::Nothing,
             Op::Reopen => {
                 let i = step.handle % self.handles.len();
