@@ -268,3 +268,30 @@ async fn a_worker_works_on_after_its_user_was_changed() {
     working.stop.cancel();
     all_ran_once(&direct, &working.ends.await.unwrap().unwrap(), 3, "in the end").await;
 }
+
+/// What a process was notified of before a call of it is refused is there for afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_call_costs_no_notification() {
+    let server = Server::start(&["--user", "ana", "on", ">secret", "~*", "+@all"]);
+    let url = server.url();
+    let direct = Client::new(open(&url).await);
+    let store = open(&format!("{url}&user=ana&pass=secret")).await;
+    store.sweep(1).await.unwrap();
+    let waiting = tokio::spawn({
+        let store = store.clone();
+        async move { store.wait(&["mail".to_owned()], PATIENCE).await }
+    });
+    until_blocked(&server, 1).await;
+    let mut later = jobs(&direct, 1);
+    later[0].run_at = When::In(Duration::from_secs(1));
+    direct.push(later).await.unwrap();
+    while server.say(&["EXISTS", &super::key(&url, "w:mail")]).trim() != "0" {
+        sleep(LOOK).await;
+    }
+    server.say(&["ACL", "SETUSER", "ana", "-evalsha"]);
+    store.sweep(1).await.unwrap_err();
+    server.say(&["ACL", "SETUSER", "ana", "+evalsha"]);
+    let begin = Instant::now();
+    waiting.await.unwrap().unwrap();
+    assert!(begin.elapsed() < PATIENCE / 2, "it was notified after {:?}", begin.elapsed());
+}

@@ -243,7 +243,7 @@ impl Notifier {
         self.shared.waiters().held(queues)
     }
 
-    /// Notes that the store has an unknown format: no notifications are returned to it.
+    /// Notes that the store has a newer format: no notifications are returned to it.
     pub(crate) fn leave_alone(&self) {
         self.shared.is_foreign.store(true, Ordering::Relaxed);
         drop(self.shared.waiters().all());
