@@ -84,12 +84,15 @@ pub(crate) async fn a_lower_number_is_a_repetition(t: Fixture) {
 
 /// S3: what a call inserted is new for its caller, whatever has become of it since; of a job without a record, nobody knows more.
 pub(crate) async fn a_repetition_says_inserted_of_what_has_moved_on(t: Fixture) {
-    let jobs = [t.job(), t.job(), t.job_with(|job| job.run_at = When::In(secs(9)))];
+    let keyed = t.job_with(|job| job.unique = Some(Unique::key("k")));
+    let jobs = [keyed, t.job(), t.job_with(|job| job.run_at = When::In(secs(9)))];
     enqueue(&t, 1, &jobs).await;
     t.apply(jobs[0].id, Action::Delete).await;
     t.reserve_one().await;
     t.apply(jobs[1].id, CANCEL).await;
     t.apply(jobs[2].id, Action::RunNow).await;
+    // Who holds its key since then is another job.
+    t.add_with(|job| job.unique = jobs[0].unique.clone()).await;
     let expected =
         [duplicate_of_gone(jobs[0].id), inserted(jobs[1].id, at(0)), inserted(jobs[2].id, at(9_000))];
     assert_eq!(enqueue(&t, 1, &jobs).await, expected);

@@ -34,7 +34,7 @@ impl Model {
                 if is_last && last.full.contains(&i) {
                     Enqueued::Full
                 } else if is_last && !last.others.contains(&i) && told.insert(job.id) {
-                    self.inserted_before(job).unwrap_or_else(|| self.met_before(now, job))
+                    self.inserted_before(job)
                 } else {
                     self.met_before(now, job)
                 }
@@ -54,10 +54,10 @@ impl Model {
         Ok(answers)
     }
 
-    /// Returns the answer for a job that this call inserted when it was made first: the same as then. `None` without a record.
-    fn inserted_before(&self, new: &NewJob) -> Option<Enqueued> {
-        let created_at = self.rows.get(&new.id)?.job.created_at;
-        Some(Enqueued::Inserted { id: new.id, run_at: new.run_at.resolve(created_at) })
+    /// Returns the answer for a job that this call inserted when it was made first: the same as then, as long as it has a record.
+    fn inserted_before(&self, new: &NewJob) -> Enqueued {
+        let Some(row) = self.rows.get(&new.id) else { return Enqueued::Duplicate(self.existing(new.id)) };
+        Enqueued::Inserted { id: new.id, run_at: new.run_at.resolve(row.job.created_at) }
     }
 
     /// Returns the answer for another job of a repeated call.

@@ -80,12 +80,11 @@ fn replay(tx: &mut Tx<'_>, jobs: &[NewJob], kept: Option<&[u8]>) -> Step<Vec<Enq
             continue;
         }
         let (own, q) = (tx.job(new.id)?, tx.queue(&new.queue)?);
-        if is_last
-            && !kept.contains(&(OTHER + at))
-            && told.insert(new.id)
-            && let Some(created_at) = own.as_ref().map(|job| job.created_at)
-        {
-            answers.push(Enqueued::Inserted { id: new.id, run_at: new.run_at.resolve(created_at) });
+        if is_last && !kept.contains(&(OTHER + at)) && told.insert(new.id) {
+            answers.push(match own {
+                Some(job) => Enqueued::Inserted { id: new.id, run_at: new.run_at.resolve(job.created_at) },
+                None => Enqueued::Duplicate(gone(new.id)),
+            });
             continue;
         }
         if own.as_ref().is_some_and(|job| !is_in(tx, job, q)) {

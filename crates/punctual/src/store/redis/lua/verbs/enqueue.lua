@@ -102,14 +102,14 @@ if by_job and is_last then
     trail, is_over = sub(last, 15), false
     for at = 1, #trail, 17 do noted[sub(trail, at + 1, at + 16)] = sub(trail, at, at) end
 end
--- Returns the answer for a job that this call inserted here before: the same as then; nil without a record. Of two jobs with one id,
--- only the first was inserted.
+-- Returns the answer for a job that this call inserted here before: the same as then, as long as it has a record. Of two jobs with
+-- one id, only the first was inserted: nil for the others.
 local told_again = {}
 local function inserted_before(i)
     local id, rec = ARGV[ids_at + i - 1], call('HGET', $RECORDS, ARGV[ids_at + i - 1])
-    if not rec or #rec < 14 then return end
     if told_again[id] then return end
     told_again[id] = true
+    if not rec or #rec < 14 then return existing(id) end
     local _, _, _, kind, ms = unp('>I2BBc1I7', ARGV[specs_at + i - 1])
     local created = unp('>I6', rec, 9)
     return 'I' .. pack('>I6', max(kind == 'a' and ms or min(created + ms, $INSTANT_MAX_MS), created))
