@@ -1,6 +1,6 @@
 //! Why a job is not running: facts of the job and its queue.
 
-use punctual::{JobRecord, State, Timestamp, store::QueueInfo};
+use punctual::{JobRecord, State, Timestamp, limits::POISON_LIMIT, store::QueueInfo};
 
 use crate::dashboard::text::{count, counted, due, relative, whole};
 
@@ -34,10 +34,12 @@ fn waiting(job: &JobRecord, queue: Option<&QueueInfo>, now: Timestamp) -> Vec<St
     if job.reason.as_deref() == Some(UNKNOWN_KIND) {
         reasons.push(format!("The worker that reserved the job has no handler for kind {}.", job.kind));
     } else if job.reason.as_deref() == Some(LAST_CHANCE) {
-        reasons.push(format!(
-            "Held: after {} in a row, one more ends the job, so it does not run beside others like it. Its worker gave it back.",
-            counted(job.expired_leases.into(), "expired lease")
-        ));
+        if now < job.run_at {
+            reasons.push(format!(
+                "Held: after {} in a row, the job runs apart from others like it, and its worker gave it back.",
+                counted(job.expired_leases.into(), "expired lease")
+            ));
+        }
     } else if 0 < job.snoozes {
         let why = job.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
         reasons.push(format!(
@@ -109,6 +111,13 @@ fn running(job: &JobRecord, now: Timestamp) -> Vec<String> {
             job.max_attempts,
             at(running.until, now)
         ));
+        if POISON_LIMIT <= job.expired_leases + 1 {
+            reasons.push(format!(
+                "After {} in a row, the job runs apart from others like it. If some run in its worker, it is held there for some seconds, and \
+                 then given back.",
+                counted(job.expired_leases.into(), "expired lease")
+            ));
+        }
         if running.until <= now {
             reasons.push("Its lease has expired. The next reserve reclaims the job.".to_owned());
         }

@@ -56,7 +56,7 @@ pub(super) fn waits(story: &Story<'_>, history: &History, links: &[Link<'_>]) ->
         let since = acts.map(|act| act.span.to).fold(since, u64::max);
         let due =
             run.span.to.saturating_sub(run.now.saturating_sub(run.row.run_at).saturating_mul(NS_PER_MS));
-        // A worker may hold a suspect until another one has ended.
+        // A worker may hold a suspect for some seconds, and give it back again and again, until another one has ended.
         let is_suspect = POISON_LIMIT <= run.row.expired_leases + 1;
         // It calls the store before the handler of a tick begins, and a call may take long.
         let is_tick = story.tries.iter().any(|t| t.is_tick);

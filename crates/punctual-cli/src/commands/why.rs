@@ -148,11 +148,13 @@ fn reasons(
                 );
                 add(UNKNOWN_KIND, text, Some(hint));
             } else if job.reason.as_deref() == Some(LAST_CHANCE) {
-                let text = format!(
-                    "held: after {} in a row, one more ends the job, so it does not run beside others like it; its worker gave it back",
-                    counted(job.expired_leases.into(), "expired lease")
-                );
-                add(LAST_CHANCE, text, Some(format!("start another worker for queue {}", job.queue)));
+                if now < job.run_at {
+                    let text = format!(
+                        "held: after {} in a row, the job runs apart from others like it, and its worker gave it back",
+                        counted(job.expired_leases.into(), "expired lease")
+                    );
+                    add(LAST_CHANCE, text, Some(format!("start another worker for queue {}", job.queue)));
+                }
             } else if 0 < job.snoozes {
                 let why = job.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
                 add(
@@ -234,8 +236,8 @@ fn reasons(
                 add("running", text, None);
                 if POISON_LIMIT <= job.expired_leases + 1 {
                     let text = format!(
-                        "after {} in a row, one more ends the job: if others like it run in its worker, it is held there for some \
-                         seconds, and then given back",
+                        "after {} in a row, the job runs apart from others like it: if some run in its worker, it is held there for \
+                         some seconds, and then given back",
                         counted(job.expired_leases.into(), "expired lease")
                     );
                     add(LAST_CHANCE, text, None);
@@ -500,16 +502,19 @@ mod tests {
             assert_eq!(codes().await.contains(&LAST_CHANCE), number == 3, "{number}");
             if number == 3 {
                 let verdict = Verdict::Snooze {
-                    after: std::time::Duration::from_secs(1),
+                    after: std::time::Duration::from_mins(1),
                     reason: Some(LAST_CHANCE.to_owned()),
                 };
                 client.store().settle(&[Settlement { lease: runs[0].lease, verdict }], None).await.unwrap();
             }
-            clock.advance(std::time::Duration::from_millis(15_500));
+            for _ in 0..3 {
+                clock.advance(std::time::Duration::from_secs(6));
+                client.store().extend(&[]).await.unwrap();
+            }
         }
         let (code, text, _) = said(&client, id).await.swap_remove(0);
         assert_eq!(code, LAST_CHANCE);
-        assert!(text.starts_with("held: after 2 expired leases in a row, one more ends the job"), "{text}");
+        assert!(text.starts_with("held: after 2 expired leases in a row, the job runs apart"), "{text}");
     }
 
     #[test]

@@ -102,7 +102,10 @@ fn settlement() -> Value {
             ("after_ms?", or_null(whole("For retry, retry_after and snooze: the pause."))),
             ("at_ms?", or_null(instant("For retry and retry_after: the time of the next attempt."))),
             ("error?", or_null(text("For retry, retry_after and dead: the error."))),
-            ("reason?", or_null(text("For snooze and cancel: the reason."))),
+            (
+                "reason?",
+                or_null(text("For cancel: the reason. For snooze: why the job did not run, if it did not.")),
+            ),
             ("result?", any("For ack: the result, at most 64 KiB. JSON, or text if its type is not JSON.")),
             ("result_base64?", or_null(base64("For ack: the result as bytes, in place of result."))),
             ("result_content_type?", or_null(text("The type of the result (default: JSON)."))),

@@ -323,10 +323,13 @@ impl<'a> RunLoop<'a> {
 
     /// Gives back suspects that cannot start soon: another worker may be able to start them (S9).
     fn give_back(&mut self) {
-        while self.waiting.back_at().is_some_and(|at| at <= Instant::now())
-            && let Some(held) = self.waiting.pop(&self.runs.suspects)
+        let (now, suspects) = (Instant::now(), &self.runs.suspects);
+        while self.waiting.back_at().is_some_and(|at| at <= now)
+            && !self.waiting.has_ready(suspects, false, now)
+            && let Some(held) = self.waiting.pop(suspects)
         {
             let (lease, verdict) = (held.lease, held.back());
+            suspects.given_back(now);
             tracing::debug!(target: "punctual", id = %lease.job, kind = held.call.kind(), queue = held.call.queue(),
                 fence = lease.fence, "given back: it is on its last chance, and other such jobs run here");
             self.settlements.push(Settlement { lease, verdict });

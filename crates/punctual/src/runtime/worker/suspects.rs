@@ -25,12 +25,12 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
-    core::limits::SNOOZE_MIN,
+    core::limits::{SNOOZE_MIN, SNOOZES_MAX},
     runtime::handler::{Call, Erased},
     store::{Lease, Verdict},
 };
 
-/// How long nothing is started beside a suspect that was reserved alone.
+/// How long nothing is started beside a suspect that was reserved alone, or reserved after some went back.
 const QUIET: Duration = Duration::from_millis(250);
 
 /// How long a suspect is held at most before it goes back.
@@ -97,6 +97,11 @@ impl Suspects {
         }
     }
 
+    /// Notes that suspects go back: nothing is reserved until they are due again, so that another worker wakes for them.
+    pub(super) fn given_back(&self, now: Instant) {
+        self.quiet_until.set(Some(now + QUIET));
+    }
+
     /// Returns the suspect that was reserved alone, if the store would still blame it.
     pub(super) fn alone(&self) -> Option<Lease> {
         self.alone.get()
@@ -139,8 +144,12 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Returns the verdict with which it goes back: for longer each time, so that a worker that is alone is not kept busy by it.
+    /// Returns the verdict with which it goes back: for longer each time, so that a worker that is alone is not kept busy by it. A row of
+    /// snoozes that became long by that is cut, since it would end the job.
     pub(super) fn back(&self) -> Verdict {
+        if SNOOZES_MAX / 2 <= self.call.record().snoozes {
+            return Verdict::Release;
+        }
         let doubled = self.call.record().snoozes.min(DOUBLED_MAX);
         Verdict::Snooze { after: SNOOZE_MIN * (1 << doubled), reason: Some(LAST_CHANCE.to_owned()) }
     }
