@@ -26,6 +26,7 @@ mod limit;
 mod limiter;
 mod lock;
 mod order;
+mod outage;
 mod queue;
 mod read;
 mod reclaim;
@@ -257,6 +258,8 @@ conformance!(
         a_take_lowers_no_fence,
         a_small_step_forth_takes_leases_back_early,
         a_turn_of_the_clock_ends_a_wait;
+    outage:
+        no_outage_costs_a_worker_that_lives_its_job;
     silence:
         a_lease_that_ended_in_a_silence_is_held_back,
         half_of_a_lease_is_no_silence,
