@@ -59,7 +59,7 @@ pub struct Plan {
     pub client_crashes: Vec<ClientCrashPlan>,
     /// A schedule whose ticks all run, also those that were missed.
     pub schedule: Option<SchedulePlan>,
-    /// Outages of the store, by time. They are no harm: no living worker may lose a lease by one.
+    /// Outages of the store, by time. No worker that lives and is not asked to end may lose a lease by one.
     pub outages: Vec<OutagePlan>,
 }
 

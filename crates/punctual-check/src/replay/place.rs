@@ -262,10 +262,10 @@ impl Place {
     fn keep_lease(&mut self, id: JobId, within: (u64, u64)) {
         let job = self.model.get(Timestamp::saturating_from_ms(self.now), id);
         let Some(run) = job.and_then(|job| job.running) else { return };
-        if run.until.after(ORPHANED_AFTER).as_ms() <= within.0
+        if run.until.after(ORPHANED_AFTER).as_ms() <= within.0.max(self.now)
             && let Some(held) = self.leases.iter().find(|held| held.lease.fence == run.fence)
         {
-            let (lease, from) = (held.lease, within.0.saturating_sub(held.lasts_ms));
+            let (lease, from) = (held.lease, within.0.max(self.now).saturating_sub(held.lasts_ms));
             self.extend(lease, false, (from, from));
         }
     }

@@ -122,8 +122,10 @@ fn sentinel(primary_port: &str, at: usize, is_patient: bool) -> Server {
         let mut text = String::new();
         let mut line = |words: &str| writeln!(text, "sentinel {words}").expect("text takes text");
         line(&format!("monitor {SERVICE} 127.0.0.1 {primary_port} {quorum}"));
+        // By default, half a minute.
+        let down_after_ms = if is_patient { down_after_ms + 29_000 } else { down_after_ms };
+        line(&format!("down-after-milliseconds {SERVICE} {down_after_ms}"));
         if !is_patient {
-            line(&format!("down-after-milliseconds {SERVICE} {down_after_ms}"));
             line(&format!("failover-timeout {SERVICE} 3000"));
         }
         let file = folder.join("sentinel.conf");

@@ -38,7 +38,7 @@ const JOBS: usize = 4;
 const IDLE: usize = 3;
 /// How long the store is away, in seconds: beside each other, each with a store of its own. A lease lasts 15 s.
 const AWAY_S: [u64; 7] = [8, 11, 13, 16, 19, 22, 30];
-const AWAY_SMALL_S: [u64; 1] = [11];
+const AWAY_SMALL_S: [u64; 1] = [16];
 /// The leases of who is killed, in seconds, likewise.
 const LEASES_S: [u64; 4] = [2, 15, 30, 120];
 const LEASES_SMALL_S: [u64; 1] = [2];
@@ -136,7 +136,13 @@ impl Scene {
     }
 
     /// Ends all runs; answers how often each job began.
-    async fn end(&self) -> Outcome<BTreeMap<JobId, usize>> {
+    async fn end(&mut self) -> Outcome<BTreeMap<JobId, usize>> {
+        // Who is not there takes nothing.
+        for worker in &mut self.workers {
+            if let Some(status) = worker.ended()? {
+                return Err(format!("{} ended by itself: {status}", worker.proc).into());
+            }
+        }
         File::create(self.dir.join(OVER))?;
         self.until(|jobs| jobs.iter().all(|job| job.state == State::Done)).await?;
         let mut begun = BTreeMap::new();
@@ -245,7 +251,7 @@ async fn outlast(profile: &Profile, dir: PathBuf, mut rng: Rng, lasts: Duration)
 async fn kill_holder(profile: &Profile, dir: PathBuf, mut rng: Rng, lease: Duration) -> Outcome<bool> {
     let mut scene = Scene::set(profile, dir, lease).await?;
     sleep(lease.min(LEASE_DEFAULT).mul_f64(rng.f64() / 3.0)).await;
-    scene.workers[0].kill()?;
+    scene.workers.remove(0).kill()?;
     let killed = scene.client.store().now().await?;
     let jobs =
         scene.until(|jobs| jobs.iter().all(|job| job.state == State::Running && job.attempt == 2)).await?;

@@ -324,6 +324,12 @@ impl Profile {
                 _ => profile.set(option, rest.next().ok_or_else(|| format!("{option} needs a value"))?)?,
             }
         }
+        if profile.absent != Absent::Killed && name != Name::Away {
+            return Err(format!("--stop and --holder are for away, not for {}", name.text()));
+        }
+        if profile.absent == Absent::Stopped && !matches!(profile.place, Wanted::Server(_)) {
+            return Err("--stop needs --redis".to_owned());
+        }
         if !name.suits(&profile.place) {
             return Err(format!("the drill {} needs servers of its own, and not those", name.text()));
         }
