@@ -23,7 +23,7 @@ use crate::{
 
 /// What must come up, and does not come by itself; how often at least in 300 histories. An event of a job counts once in a history.
 pub(crate) const EVENTS: [(&str, u32); 57] = [
-    ("duplicate of a live job", 550),
+    ("duplicate of a live job", 350),
     ("duplicate of a job that is gone", 550),
     ("an id came back", 20),
     ("replaced", 20),
