@@ -35,7 +35,9 @@ pub enum Fault {
     Away,
     /// The call fails before it takes effect, with an error of this kind.
     Refused(ErrorKind),
-    /// The same, and the answer is not the store's: [`Error::is_foreign`].
+    /// A settle that holds a verdict on this job fails the same way, with whatever else is in it. Any other call passes.
+    RefusedOf(JobId, ErrorKind),
+    /// As `Refused`, and the answer is not the store's: [`Error::is_foreign`].
     Foreign(ErrorKind),
     /// The call takes effect and answers this much later.
     Delay(Duration),
@@ -114,7 +116,7 @@ fn befallen<'a, T: Send + 'a>(
 ) -> BoxFuture<'a, Result<T>> {
     Box::pin(async move {
         match fault {
-            Fault::Pass => call().await,
+            Fault::Pass | Fault::RefusedOf(..) => call().await,
             Fault::Before | Fault::InPart | Fault::Away => {
                 Err(Error::new(ErrorKind::Unavailable, format!("{verb} failed on purpose")))
             }
@@ -210,6 +212,9 @@ impl Store for FaultyStore {
     ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>> {
         match self.fault("settle") {
             Fault::InPart => Box::pin(self.settle_in_part(batch, then)),
+            Fault::RefusedOf(job, kind) if batch.iter().any(|it| it.lease.job == job) => {
+                befallen(Fault::Refused(kind), "settle", move || self.inner.settle(batch, then))
+            }
             fault => befallen(fault, "settle", move || self.inner.settle(batch, then)),
         }
     }

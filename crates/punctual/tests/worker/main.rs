@@ -118,7 +118,8 @@ impl Rig {
 
     /// Waits until a verb is called again.
     async fn called(&mut self, verb: &str) {
-        while self.calls.recv().await.unwrap() != verb {}
+        let called = async { while self.calls.recv().await.unwrap() != verb {} };
+        tokio::time::timeout(PATIENCE, called).await.unwrap_or_else(|_| panic!("{verb} is not called again"));
     }
 }
 

@@ -71,7 +71,7 @@ async fn what_a_run_tells_is_kept_when_it_ends() {
         ctx.progress(2, 3);
         ctx.log("two of three");
     }));
-    timeout(PATIENCE, rig.called("settle")).await.unwrap();
+    rig.called("settle").await;
     stop.cancel();
     assert_eq!(working.await.unwrap().unwrap().done, 1);
     let job = rig.get(id).await;
@@ -87,7 +87,7 @@ async fn what_a_run_tells_is_seen_while_it_runs() {
         ctx.progress(1, 2);
         ctx.cancel_token().cancelled().await;
     }));
-    timeout(PATIENCE, rig.called("extend")).await.unwrap();
+    rig.called("extend").await;
     while rig.get(id).await.notes.is_empty() {
         tokio::task::yield_now().await;
     }
