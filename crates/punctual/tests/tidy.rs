@@ -10,7 +10,7 @@ use std::{
 };
 
 /// Where ambient time is read below the runtime, and why that does not make scheduling depend on it (S14).
-const AMBIENT_TIME: [(&str, &str); 12] = [
+const AMBIENT_TIME: [(&str, &str); 14] = [
     ("store/clock.rs", "it is the clock"),
     ("store/memory.rs", "a wait lasts in real time; what is due it asks the clock"),
     ("store/redis/doctor.rs", "it tells how fast the server answers"),
@@ -25,6 +25,8 @@ const AMBIENT_TIME: [(&str, &str); 12] = [
     ),
     ("store/redis/sharded/reshard.rs", "a change of shards is gone on with for so long in real time"),
     ("store/simulation.rs", "in a simulation, the runtime's clock is the system's"),
+    ("store/sqlite/engine/file.rs", "times of files are compared with the system's clock"),
+    ("store/sqlite/engine/writer.rs", "attempts to write to a failing disk keep a distance in real time"),
     ("store/sqlite/notify/wait.rs", "a wait lasts in real time; what is due it asks the clock"),
 ];
 

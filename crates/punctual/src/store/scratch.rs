@@ -110,7 +110,7 @@ fn remove_file_of(path: &Path) -> std::io::Result<()> {
     };
     // The database is last, because it has the mark.
     gone(std::fs::remove_dir_all(beside(path, "-bell")))?;
-    for suffix in ["-ballast", "-lock", "-shm", "-wal"] {
+    for suffix in ["-ballast", "-lock", "-open", "-shm", "-wal"] {
         gone(std::fs::remove_file(beside(path, suffix)))?;
     }
     gone(std::fs::remove_file(path))

@@ -164,7 +164,7 @@ impl SqliteStore {
         }
         let (database, conn) = Database::open(path, &options)?;
         let database = Arc::new(database);
-        let (notifier, operations) = (Notifier::new(&database.path), Arc::new(AtomicU64::new(0)));
+        let (notifier, operations) = (Notifier::new(database.path()), Arc::new(AtomicU64::new(0)));
         let reader = Reader::start(Arc::clone(&database), options.clock.clone(), Arc::clone(&operations))?;
         let shared = || (Arc::clone(&database), Arc::clone(&notifier), Arc::clone(&operations));
         let writer = conn.map(|conn| {
@@ -198,7 +198,7 @@ impl SqliteStore {
     /// Returns the path of its file.
     #[cfg(feature = "testing")]
     pub(crate) fn path(&self) -> &Path {
-        &self.database.path
+        self.database.path()
     }
 
     /// Returns the number of transactions, reads and checks for changes so far.
@@ -287,7 +287,7 @@ impl Store for SqliteStore {
                     self.write(1, 0, true, |tx| Ok(schema::make_identity(tx.conn)?)).await?
                 }
                 None => {
-                    let path = self.database.path.display();
+                    let path = self.database.path().display();
                     return Err(Error::new(
                         ErrorKind::Unsupported,
                         format!("{path} has no identity yet, and nothing was written"),

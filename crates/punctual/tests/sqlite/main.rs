@@ -12,6 +12,8 @@ mod pages;
 #[cfg(unix)]
 mod paths;
 mod plans;
+#[cfg(target_os = "linux")]
+mod power;
 #[cfg(unix)]
 mod processes;
 #[cfg(unix)]

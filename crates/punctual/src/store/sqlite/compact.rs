@@ -103,23 +103,26 @@ impl SqliteStore {
 /// Compacts the file with a connection of its own, because a lock belongs to the connection, not to the thread.
 fn compact(opened: &Database, options: SqliteOptions) -> Result<()> {
     opened.check_in_place()?;
+    opened.check_log()?;
     let options = SqliteOptions { create: false, read_only: false, ..options };
-    let (database, conn) = Database::open(&opened.path, &options)?;
+    let (database, conn) = Database::open(opened.path(), &options)?;
     let conn = conn.ok_or_else(|| database.only_looked_at())?;
     let failed = |e| database.error("compact", e);
     {
         let _guard = database.lock()?;
         database.check_in_place()?;
         if let Err(e) = conn.execute_batch("VACUUM") {
+            let error = failed(e);
             // Its writes until then must not fill the disk. If this fails, too, the next writer cuts the log.
-            let _ = cut_log(&conn);
-            return Err(failed(e));
+            let _ = database.check_log().is_ok_and(|()| database.copy_log(|| cut_log(&conn)).is_ok());
+            return Err(error);
         }
     }
     // Copied while others write; only the rest is copied under the lock.
-    conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).map_err(failed)?;
+    database.copy_log(|| conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())))?;
     let _guard = database.lock()?;
-    cut_log(&conn).map_err(failed)
+    database.check_log()?;
+    database.copy_log(|| cut_log(&conn))
 }
 
 /// Copies the log into the file and cuts it. If a reader of an old state prevents this, a later checkpoint does it.

@@ -37,7 +37,9 @@ pub(super) async fn examine(store: &SqliteStore) -> Result<Vec<Check>> {
         clock(store).await?,
         notifications(store),
     ];
-    checks.push(if wal_bytes <= 2 * WAL_KEPT_BYTES.cast_unsigned() {
+    checks.push(if let Err(error) = store.database.check_log() {
+        check(CheckLevel::Fail, "log", error.to_string(), error.hint())
+    } else if wal_bytes <= 2 * WAL_KEPT_BYTES.cast_unsigned() {
         ok("log", format!("write-ahead log of {} KiB", wal_bytes / 1_024))
     } else {
         let text = format!(
@@ -52,10 +54,10 @@ pub(super) async fn examine(store: &SqliteStore) -> Result<Vec<Check>> {
 /// Checks where the file is, how large it is, and how much of it is free.
 async fn file(store: &SqliteStore) -> Result<Check> {
     let Space { file_bytes, free_bytes, .. } = store.space().await?;
-    if let Err(error) = place::check(&store.database.path) {
+    if let Err(error) = place::check(store.database.path()) {
         return Ok(check(CheckLevel::Fail, "file", error.to_string(), error.hint()));
     }
-    let text = format!("{}, {} KiB", store.database.path.display(), file_bytes / 1_024);
+    let text = format!("{}, {} KiB", store.database.path().display(), file_bytes / 1_024);
     if free_bytes < FREE_BYTES_MIN || free_bytes < file_bytes / 4 {
         return Ok(ok("file", text));
     }

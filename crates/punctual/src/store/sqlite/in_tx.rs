@@ -118,10 +118,11 @@ impl SqliteStore {
         conn: &Connection,
         work: impl FnOnce(&mut Tx<'_>) -> Step<T>,
     ) -> Result<(T, Notification)> {
-        let path = &self.database.path;
+        let path = self.database.path();
         check(conn, path, self.options.durability)?;
         let failed = |stop: crate::store::sqlite::engine::fault::Stop| stop.into_error("write to", path);
         self.database.check_in_place()?;
+        self.database.check_log()?;
         let mut tx = Tx::begin(conn, &self.options.clock).map_err(failed)?;
         let answer = work(&mut tx).map_err(failed)?;
         let notifications = tx.finish().map_err(failed)?;

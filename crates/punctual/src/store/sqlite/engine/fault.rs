@@ -74,6 +74,15 @@ pub(crate) fn error(what: &str, path: &Path, e: rusqlite::Error) -> Error {
     Error::new(kind, message).with_hint(hint).with_source(e)
 }
 
+/// Returns whether an error is of a sync that failed, so that the system has dropped what it should have written.
+pub(crate) fn is_of_sync(error: &Error) -> bool {
+    use rusqlite::ffi::{SQLITE_IOERR_DIR_FSYNC, SQLITE_IOERR_FSYNC};
+    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    let mut codes = causes
+        .filter_map(|cause| Some(cause.downcast_ref::<rusqlite::Error>()?.sqlite_error()?.extended_code));
+    codes.any(|code| [SQLITE_IOERR_FSYNC, SQLITE_IOERR_DIR_FSYNC].contains(&code))
+}
+
 /// Returns whether a failed commit may have happened: the frames may be on disk although the sync failed.
 pub(crate) fn leaves_outcome_unknown(e: &rusqlite::Error) -> bool {
     e.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)

@@ -8,7 +8,8 @@ use std::{
     fs::{self, OpenOptions},
     io,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
+    sync::Arc,
+    time::Duration,
 };
 
 use rusqlite::{Connection, OpenFlags, config::DbConfig};
@@ -21,10 +22,13 @@ use crate::{
             SqliteOptions,
             engine::{
                 ballast::Ballast,
+                connection::Conn,
                 fault,
                 file_lock::{Guard, Lock},
-                log::Log,
+                log::{Hole, Log},
+                names::Names,
                 place, schema,
+                users::Users,
             },
         },
     },
@@ -39,26 +43,22 @@ pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 /// A database file that exists and is migrated.
 #[derive(Debug)]
 pub(crate) struct Database {
-    /// Its real path.
-    pub(crate) path: PathBuf,
-    log: PathBuf,
-    /// The file that was at the path when it was opened.
-    identity: Option<Identity>,
+    pub(crate) names: Arc<Names>,
+    /// Whether a sync of the log failed since it was whole on the disk.
+    pub(crate) hole: Arc<Hole>,
     cache_mib: u32,
-    /// `None` if it was opened read-only.
+    /// `None` if it was opened read-only, also in the next one.
     pub(crate) lock: Option<Lock>,
+    users: Option<Users>,
     /// No sync of the log ends while a test holds it.
     #[cfg(test)]
-    pub(crate) disk: std::sync::Arc<std::sync::Mutex<()>>,
+    pub(crate) disk: Arc<std::sync::Mutex<()>>,
 }
-
-/// The device and the number of a file.
-pub(crate) type Identity = (u64, u64);
 
 impl Database {
     /// Opens the file, creates it if requested, migrates it, and returns the connection that did so. In read-only
     /// mode it does none of this and returns no connection.
-    pub(crate) fn open(path: &Path, options: &SqliteOptions) -> Result<(Self, Option<Connection>)> {
+    pub(crate) fn open(path: &Path, options: &SqliteOptions) -> Result<(Self, Option<Conn>)> {
         match Self::try_open(path, options) {
             // A process that comes to a full disk needs some space for the index of the log.
             Err(error)
@@ -70,7 +70,7 @@ impl Database {
         }
     }
 
-    fn try_open(path: &Path, options: &SqliteOptions) -> Result<(Self, Option<Connection>)> {
+    fn try_open(path: &Path, options: &SqliteOptions) -> Result<(Self, Option<Conn>)> {
         let (durability, create) = (options.durability, options.create);
         check_version(rusqlite::version_number())?;
         if options.read_only {
@@ -81,50 +81,124 @@ impl Database {
         probe(path, create)?;
         let path = real_path(path)?;
         let lock = Lock::open(with_suffix(&path, "-lock"))?;
-        let mut database = Self {
-            log: with_suffix(&path, "-wal"),
-            path,
-            identity: None,
-            cache_mib: options.cache_mib,
-            lock: Some(lock),
-            #[cfg(test)]
-            disk: std::sync::Arc::default(),
-        };
-        let conn = {
+        let mut database = Self::new(path, Some(lock), options);
+        let (conn, users) = {
             let _guard = database.lock()?;
             // Created under the lock, so that no other punctual has connections to it when this descriptor closes.
             if create {
-                make(&database.path)?;
+                make(database.path())?;
             }
-            let lock = with_suffix(&database.path, "-lock");
-            share_as(&database.path, &lock).map_err(|e| cannot(&lock, e))?;
-            let mut conn = database.connect("open")?;
-            database.set_up_writer(&conn, durability)?;
-            schema::migrate(&mut conn, &database.path)?;
-            schema::identify(&conn, &database.path)?;
-            conn
+            let lock = with_suffix(database.path(), "-lock");
+            share_as(database.path(), &lock).map_err(|e| cannot(&lock, e))?;
+            let (users, is_first) = Users::join(&database.names)?;
+            if is_first && database.names.has_frames() {
+                // Nobody is left to tell of a sync that failed.
+                database.hole.note();
+            }
+            let conn = database.set_up(durability).inspect_err(|error| {
+                if fault::is_of_sync(error) {
+                    database.hole.note();
+                }
+            })?;
+            users.stay()?;
+            (conn, users)
         };
-        database.identity = identity(&database.path);
+        database.users = Some(users);
         Ok((database, Some(conn)))
+    }
+
+    /// Connects, and migrates the file. The caller holds the lock.
+    fn set_up(&self, durability: Durability) -> Result<Conn> {
+        let mut conn = self.connect("open")?;
+        self.set_up_writer(&conn, durability)?;
+        if let Err(error) = self.mend_log(&conn, &mut self.log()) {
+            // Who only reads needs no whole log, and a writer tries it again.
+            tracing::debug!(target: "punctual", error = &error as &dyn std::error::Error, "could not write the log again");
+        }
+        schema::migrate(&mut conn, self.path())?;
+        schema::identify(&conn, self.path())?;
+        self.names.note(true);
+        Ok(conn)
+    }
+
+    /// Writes the log again if a sync of it may have failed; returns whether that was so. The caller holds the lock.
+    ///
+    /// # Errors
+    /// `Unavailable` if the disk fails again, or has lost a part of the log.
+    pub(crate) fn mend_log(&self, conn: &Connection, log: &mut Log) -> Result<bool> {
+        if !self.hole.is_there() {
+            return Ok(false);
+        }
+        let frames = log_pages(conn).map_err(|e| self.error("read from", e))?;
+        // Programs that do not use the lock cannot write either.
+        let _alone = rusqlite::Transaction::new_unchecked(conn, rusqlite::TransactionBehavior::Immediate)
+            .map_err(|e| self.error("write to", e))?;
+        let written = log.write_again(frames.unsigned_abs()).and_then(|()| self.hole.is_mended());
+        written.map(|()| true).map_err(|e| self.not_synced().with_source(e))
+    }
+
+    /// Writes the database again into the log, if pages of it may have been lost. The caller holds the lock.
+    ///
+    /// # Errors
+    /// Those of a compaction.
+    pub(crate) fn mend_pages(&self, conn: &Connection, log: &mut Log) -> Result<()> {
+        if !self.hole.is_in_database() {
+            return Ok(());
+        }
+        tracing::warn!(target: "punctual", path = %self.path().display(),
+            "the disk failed to sync the database, so it is written again, which can take long");
+        conn.execute_batch("VACUUM").map_err(|e| self.error("write again", e))?;
+        log.sync().and_then(|()| self.hole.is_mended_in_database()).map_err(|e| {
+            self.hole.note();
+            self.not_synced().with_source(e)
+        })
+    }
+
+    /// Copies the log into the database. The log is whole on the disk. `copy` does it.
+    pub(crate) fn copy_log<T>(&self, copy: impl FnOnce() -> rusqlite::Result<T>) -> Result<T> {
+        let before = self.names.copied();
+        copy().map_err(|e| {
+            let error = self.error("checkpoint", e);
+            // The log is synced first: then nothing was written to the database. Times of files are coarse.
+            let is_old = before.is_some_and(|at| at.elapsed().is_ok_and(|since| TIMES_MAX < since));
+            if fault::is_of_sync(&error) && !(is_old && self.names.copied() == before) {
+                self.hole.note_in_database();
+            }
+            error
+        })
+    }
+
+    /// Makes the error for what must be durable while the log has a hole.
+    pub(crate) fn not_synced(&self) -> Error {
+        Error::new(ErrorKind::Unavailable, format!("could not sync {} to the disk", self.path().display()))
+            .with_hint("look at the disk; the call may be repeated")
     }
 
     /// Opens the file read-only: nothing is created beside it except what SQLite needs.
     fn look(path: &Path, options: &SqliteOptions) -> Result<Self> {
         probe(path, false)?;
-        let path = real_path(path)?;
-        let log = with_suffix(&path, "-wal");
-        let mut database = Self {
-            log,
-            path,
-            identity: None,
-            cache_mib: options.cache_mib,
-            lock: None,
-            #[cfg(test)]
-            disk: std::sync::Arc::default(),
-        };
-        schema::check_as_it_is(&database.reader()?, &database.path)?;
-        database.identity = identity(&database.path);
+        let database = Self::new(real_path(path)?, None, options);
+        schema::check_as_it_is(&*database.reader()?, database.path())?;
+        database.names.note(false);
         Ok(database)
+    }
+
+    fn new(path: PathBuf, lock: Option<Lock>, options: &SqliteOptions) -> Self {
+        let hole = Arc::new(Hole::told_by(with_suffix(&path, "-lock")));
+        Self {
+            names: Arc::new(Names::of(path)),
+            hole,
+            cache_mib: options.cache_mib,
+            lock,
+            users: None,
+            #[cfg(test)]
+            disk: Arc::default(),
+        }
+    }
+
+    /// Returns its real path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.names.database
     }
 
     /// Takes the right to write among punctual processes, until the guard is dropped.
@@ -134,8 +208,8 @@ impl Database {
 
     /// Opens a second way to write, for a second thread: a connection, and a lock of its own. A lock belongs to an open
     /// file, so two threads with one would not exclude each other. The connection keeps few pages.
-    pub(crate) fn second_writer(&self) -> Result<(Connection, Lock)> {
-        let lock = Lock::open(with_suffix(&self.path, "-lock"))?;
+    pub(crate) fn second_writer(&self) -> Result<(Conn, Lock)> {
+        let lock = Lock::open(with_suffix(self.path(), "-lock"))?;
         let conn = self.connect("open")?;
         self.set_up_writer(&conn, Durability::Fast)?;
         conn.pragma_update(None, "cache_size", -SECOND_CACHE_KIB).map_err(|e| self.error("open", e))?;
@@ -144,14 +218,14 @@ impl Database {
 
     /// Returns the write-ahead log, for syncs.
     pub(crate) fn log(&self) -> Log {
-        let log = Log::new(self.log.clone());
+        let log = Log::new(self.names.log.clone());
         #[cfg(test)]
-        let log = log.on(std::sync::Arc::clone(&self.disk));
+        let log = log.on(Arc::clone(&self.disk));
         log
     }
 
     /// Opens a connection that only reads.
-    pub(crate) fn reader(&self) -> Result<Connection> {
+    pub(crate) fn reader(&self) -> Result<Conn> {
         let conn = self.connect("open")?;
         conn.pragma_update(None, "query_only", true).map_err(|e| self.error("open", e))?;
         Ok(conn)
@@ -159,7 +233,7 @@ impl Database {
 
     /// Makes the error for a write to a read-only store.
     pub(crate) fn only_looked_at(&self) -> Error {
-        let path = self.path.display();
+        let path = self.path().display();
         Error::new(ErrorKind::Unsupported, format!("{path} was opened for reading only; nothing was written"))
             .with_hint("open it without mode=ro, as a user who may write the file and its folder")
     }
@@ -167,50 +241,48 @@ impl Database {
     /// Returns the sizes of the database and its log, in bytes.
     pub(crate) fn sizes(&self) -> (u64, u64) {
         let size = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.len());
-        (size(&self.path), size(&self.log))
+        (size(self.path()), size(&self.names.log))
     }
 
-    /// Refuses to use a file that is not at its path any more, because its jobs would never be found, and to write to one
-    /// that has another name.
+    /// Refuses to use files that do not have their names any more.
     pub(crate) fn check_in_place(&self) -> Result<()> {
-        let found = fs::metadata(&self.path).ok();
-        if found.as_ref().and_then(identity_of) == self.identity {
-            return match found {
-                Some(found) if self.lock.is_some() => place::check_names(&self.path, &found),
-                _ => Ok(()),
-            };
+        self.names.check_in_place()
+    }
+
+    /// Refuses to copy the log elsewhere while it, or the database, has a hole on the disk.
+    pub(crate) fn check_log(&self) -> Result<()> {
+        if !self.hole.is_there() && !self.hole.is_in_database() {
+            return Ok(());
         }
-        Err(Error::new(
-            ErrorKind::Closed,
-            format!(
-                "{} was removed or replaced since it was opened; nothing was written",
-                self.path.display()
-            ),
-        )
-        .with_hint("start this program again, or put the file back where it was"))
+        let text = format!(
+            "the disk failed to sync the log of {}, and it is not written again yet",
+            self.path().display()
+        );
+        Err(Error::new(ErrorKind::Unavailable, text)
+            .with_hint("look at the disk; each program that writes to the store tries it again"))
     }
 
     /// Returns the space that is given up when the disk is full.
     pub(crate) fn ballast(&self) -> Ballast {
-        Ballast::of(&self.path)
+        Ballast::of(self.path())
     }
 
-    /// Returns when the log was last written.
-    pub(crate) fn written(&self) -> Option<SystemTime> {
-        fs::metadata(&self.log).and_then(|meta| meta.modified()).ok()
-    }
-
+    /// Makes the error `could not <what> <path>`. If it was a sync that failed, that is noted.
     pub(crate) fn error(&self, what: &str, e: rusqlite::Error) -> Error {
-        fault::error(what, &self.path, e)
+        let error = fault::error(what, self.path(), e);
+        if fault::is_of_sync(&error) {
+            self.hole.note();
+        }
+        error
     }
 
-    fn connect(&self, what: &str) -> Result<Connection> {
+    fn connect(&self, what: &str) -> Result<Conn> {
         let access = match self.lock {
             Some(_) => OpenFlags::SQLITE_OPEN_READ_WRITE,
             None => OpenFlags::SQLITE_OPEN_READ_ONLY,
         };
         let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let conn = Connection::open_with_flags(&self.path, flags).map_err(|e| self.error(what, e))?;
+        let conn = Connection::open_with_flags(self.path(), flags).map_err(|e| self.error(what, e))?;
         let set_up = || {
             conn.busy_timeout(BUSY_TIMEOUT)?;
             conn.set_prepared_statement_cache_capacity(256);
@@ -220,7 +292,7 @@ impl Database {
             conn.pragma_update(None, "cache_size", -1_024 * i64::from(self.cache_mib))
         };
         set_up().map_err(|e| self.error(what, e))?;
-        Ok(conn)
+        Ok(Conn::new(conn, Arc::clone(&self.names), Arc::clone(&self.hole)))
     }
 
     fn set_up_writer(&self, conn: &Connection, durability: Durability) -> Result<()> {
@@ -228,16 +300,20 @@ impl Database {
         if conn.is_readonly("main").map_err(failed)? {
             return Err(Error::new(
                 ErrorKind::Unavailable,
-                format!("could not open {} for writing", self.path.display()),
+                format!("could not open {} for writing", self.path().display()),
             )
             .with_hint("make the file and its folder writable for this user"));
         }
-        let mode: String =
-            conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(failed)?;
+        // To its end, since that it could not be written is said there.
+        let switch = || {
+            let mut switch = conn.prepare("PRAGMA journal_mode = WAL")?;
+            switch.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()
+        };
+        let mode = switch().map_err(failed)?.concat();
         if mode != "wal" {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                format!("{} cannot use a write-ahead log (journal_mode is {mode})", self.path.display()),
+                format!("{} cannot use a write-ahead log (journal_mode is {mode})", self.path().display()),
             )
             .with_hint("put the file on a local disk; network file systems cannot share a log"));
         }
@@ -248,6 +324,9 @@ impl Database {
     }
 }
 
+/// How coarse the times of files can be.
+const TIMES_MAX: Duration = Duration::from_secs(3);
+
 /// A file up to this size is checked within seconds.
 pub(crate) const CHECKED_BYTES_MAX: u64 = 256 << 20;
 
@@ -256,6 +335,11 @@ pub(crate) const WAL_KEPT_BYTES: i64 = 64 << 20;
 
 /// The page cache of the second writer's connection, in KiB: the pages of some leases.
 const SECOND_CACHE_KIB: i64 = 1_024;
+
+/// Returns how many pages the log holds.
+pub(crate) fn log_pages(conn: &Connection) -> rusqlite::Result<i64> {
+    conn.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?.query_row([], |row| row.get(1))
+}
 
 /// FULL syncs the log at each commit, NORMAL only at checkpoints.
 pub(crate) fn set_synchronous(conn: &Connection, durability: Durability) -> rusqlite::Result<()> {
@@ -332,24 +416,6 @@ pub(crate) fn share_as(_database: &Path, _path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns which file is at a path.
-pub(crate) fn identity(path: &Path) -> Option<Identity> {
-    fs::metadata(path).ok().as_ref().and_then(identity_of)
-}
-
-#[cfg(unix)]
-#[expect(clippy::unnecessary_wraps, reason = "on other systems there is none")]
-fn identity_of(found: &fs::Metadata) -> Option<Identity> {
-    use std::os::unix::fs::MetadataExt;
-    Some((found.dev(), found.ino()))
-}
-
-/// On other systems an open file cannot be removed.
-#[cfg(not(unix))]
-const fn identity_of(_found: &fs::Metadata) -> Option<Identity> {
-    None
-}
-
 /// Makes an empty file, unless there is one.
 fn make(path: &Path) -> Result<()> {
     match private().create_new(true).open(path) {
@@ -378,6 +444,7 @@ fn probe(path: &Path, create: bool) -> Result<()> {
         // Other problems are reported when the file is opened.
         _ => {}
     }
+    Users::check(&Names::of(real_path(path)?))?;
     let failed = |e| fault::error("open", path, e);
     let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
     conn.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;

@@ -134,7 +134,7 @@ impl Reader {
 
     async fn answer<T>(&self, answer: oneshot::Receiver<Step<T>>) -> Result<T> {
         let read = answer.await.map_err(|_| closed())?;
-        read.map_err(|stop: Stop| stop.into_error("read from", &self.database.path))
+        read.map_err(|stop: Stop| stop.into_error("read from", self.database.path()))
     }
 
     fn in_snapshot<T>(

@@ -73,7 +73,7 @@ impl Snapshots {
             let at = self.send(store, number, work)?;
             match answer.await {
                 Ok(Ok(answer)) => return Ok((at, answer)),
-                Ok(Err(stop)) => return Err(stop.into_error("read from", &store.database.path)),
+                Ok(Err(stop)) => return Err(stop.into_error("read from", store.database.path())),
                 // It ended just before.
                 Err(_) => number = None,
             }

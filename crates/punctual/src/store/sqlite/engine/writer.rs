@@ -8,6 +8,9 @@
 //! The disk is waited for after the lock was released: a slow one holds up no other process. Heartbeats have a writer of
 //! their own, so they wait neither for the disk nor for other operations of this process.
 //!
+//! After a sync that failed, the log is written again (`log`). If that works, its callers are answered as if nothing had
+//! happened. Otherwise what must be durable is refused until it works, and everything else goes on.
+//!
 //! Group commit happens by itself: while one group is synced, the next operations queue up. No operation waits to fill a
 //! group. Operations decide before they write, so a refusal leaves nothing behind. If SQLite fails, the whole group
 //! is rolled back. Each operation then runs again in a transaction of its own, so one failure does not affect the
@@ -18,7 +21,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rusqlite::Connection;
@@ -35,8 +38,9 @@ use crate::{
         sqlite::{
             engine::{
                 ballast::{Ballast, is_full},
+                connection::Conn,
                 fault::{Step, Stop, leaves_outcome_unknown},
-                file::{BUSY_TIMEOUT, Database, set_synchronous},
+                file::{BUSY_TIMEOUT, Database, log_pages, set_synchronous},
                 file_lock::Lock,
                 log::Log,
                 thread::Thread,
@@ -57,6 +61,8 @@ const CHECKPOINT_PAGES: i64 = 4_096;
 const RESTART_PAGES: i64 = 16_384;
 /// How long to wait for these readers.
 const RESTART_WAIT: Duration = Duration::from_millis(100);
+/// How long after a failed attempt to write the log again the next one is made.
+const MEND_PAUSE: Duration = Duration::from_secs(1);
 
 /// The cost of an operation.
 #[derive(Clone, Copy, Debug)]
@@ -119,7 +125,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn start(
-        conn: Connection,
+        conn: Conn,
         database: Arc<Database>,
         durability: Durability,
         clock: Clock,
@@ -172,6 +178,8 @@ impl Writer {
             log,
             ballast,
             checkpoint_at: CHECKPOINT_PAGES,
+            mend_at: None,
+            is_saved: false,
         };
         let thread = Thread::start(name, move || work.run(waiting))?;
         Ok(Self { queue: Some(queue), thread })
@@ -205,7 +213,7 @@ fn closed() -> Error {
 
 /// How a thread writes.
 struct Way {
-    conn: Connection,
+    conn: Conn,
     /// `None` if it uses the lock of the database.
     lock: Option<Lock>,
 }
@@ -221,7 +229,7 @@ impl Way {
         if Ballast::wanted(log_bytes) <= free.unsigned_abs() {
             return Ok(());
         }
-        let path = database.path.display();
+        let path = database.path().display();
         Err(Error::new(ErrorKind::StoreFull, format!("could not write to {path}: its disk is full"))
             .with_hint("free some space on its disk, or let jobs end: those that are stored still run; nothing was written")
             .with_source(e))
@@ -250,23 +258,42 @@ struct Work {
     ballast: Ballast,
     /// The pages of the log at which it is copied next.
     checkpoint_at: i64,
+    /// When to try again to write a log with a hole, after the last attempt failed.
+    mend_at: Option<Instant>,
+    /// Whether a log whose name has gone was saved.
+    is_saved: bool,
 }
 
 impl Work {
     fn run(&mut self, mut waiting: mpsc::Receiver<BoxOp>) {
+        // Opened before anything is written, so that it tells of each sync that fails from now on.
+        let _ = self.log.file();
         let mut next = None;
         while let Some(first) = next.take().or_else(|| waiting.blocking_recv()) {
             let (group, left) = gather(first, &mut waiting);
             next = left;
             self.commit(group);
             if let Err(error) = self.checkpoint() {
-                tracing::warn!(%error, "could not checkpoint the write-ahead log; it grows until that works");
+                tracing::warn!(target: "punctual", error = &error as &dyn std::error::Error,
+                    "could not checkpoint the write-ahead log; it grows until that works");
             }
         }
+        self.save_log();
     }
 
-    /// Runs a group in one transaction; if that fails, each operation in its own.
+    /// Runs a group in one transaction; if that fails, each operation in its own. What must be durable is refused while the log
+    /// has a hole.
     fn commit(&mut self, mut group: Vec<BoxOp>) {
+        if let Err(error) = self.mend() {
+            let (refused, others) = self.parted(group);
+            for op in refused {
+                op.answer(Err(same(&error)));
+            }
+            if others.is_empty() {
+                return;
+            }
+            group = others;
+        }
         match self.transaction(&mut group) {
             Ok(notifications) => self.committed(group, &notifications),
             Err(undone) if undone.is_full() && group.iter().any(|op| !op.cost().grows) => {
@@ -317,10 +344,11 @@ impl Work {
     /// Makes room on a full disk.
     fn make_room(&self) {
         if self.ballast.give_up() {
-            tracing::warn!(target: "punctual", path = %self.database.path.display(),
+            tracing::warn!(target: "punctual", path = %self.database.path().display(),
                 "the disk is full: no jobs are enqueued, and the space kept for this lets others end");
         }
-        let restarted = self.way.as_ref().map(Way::restart_log);
+        let way = self.way.as_ref().filter(|_| self.database.check_log().is_ok());
+        let restarted = way.map(|way| self.database.copy_log(|| way.restart_log()));
         if let Some(Err(error)) = restarted {
             tracing::debug!(target: "punctual", %error, "could not restart the write-ahead log on a full disk");
         }
@@ -329,27 +357,105 @@ impl Work {
     /// Answers a committed group. Answers that must survive a power cut wait until the log is on the disk, also those of
     /// operations that wrote nothing: what they found may be another process's, and not on the disk yet.
     fn committed(&mut self, group: Vec<BoxOp>, notifications: &Notifications) {
-        let is_full = self.durability == Durability::Full;
-        let (synced, others): (Vec<_>, Vec<_>) =
-            group.into_iter().partition(|op| is_full && op.cost().synced);
+        let (synced, others) = self.parted(group);
         let answer = |others: Vec<BoxOp>| others.into_iter().for_each(|op| op.answer(Ok(())));
         if synced.is_empty() {
             self.notifier.notify(notifications);
             return answer(others);
         }
         answer(others);
-        let on_disk = self.log.sync();
+        let on_disk = self.sync();
         self.notifier.notify(notifications);
-        let failed = on_disk.err().map(|e| {
-            Error::new(
-                ErrorKind::UnknownOutcome,
-                format!("could not sync {} to the disk", self.database.path.display()),
-            )
-            .with_hint("look at the disk; the same call may be repeated")
-            .with_source(e)
-        });
         for op in synced {
-            op.answer(failed.as_ref().map_or(Ok(()), |error| Err(same(error))));
+            op.answer(on_disk.as_ref().map_or_else(|error| Err(same(error)), |()| Ok(())));
+        }
+    }
+
+    /// Parts operations whose answers must survive a power cut from the others.
+    fn parted(&self, group: Vec<BoxOp>) -> (Vec<BoxOp>, Vec<BoxOp>) {
+        let is_full = self.durability == Durability::Full;
+        group.into_iter().partition(|op| is_full && op.cost().synced)
+    }
+
+    /// Returns when what was committed is on the disk.
+    fn sync(&mut self) -> Result<()> {
+        let failed = self.log.sync();
+        if let Err(error) = &failed {
+            self.database.hole.note();
+            self.mend_at = None;
+            tracing::error!(target: "punctual", path = %self.database.path().display(),
+                error = error as &dyn std::error::Error, "the disk failed to sync the write-ahead log, so it is written again");
+        }
+        // The sync of another process may have failed before this one worked.
+        self.mend().map_err(|error| {
+            Error::new(ErrorKind::UnknownOutcome, error.to_string())
+                .with_hint("look at the disk; the same call may be repeated")
+                .with_source(error)
+        })
+    }
+
+    /// Writes the log again if a sync of it failed, at most once in [`MEND_PAUSE`] while that does not help.
+    fn mend(&mut self) -> Result<()> {
+        // The writer for heartbeats answers nothing that must be durable.
+        let Some(Way { conn, lock: None }) = &self.way else { return Ok(()) };
+        let database = &*self.database;
+        if !database.hole.is_there() {
+            self.mend_at = None;
+            return Ok(());
+        }
+        if self.mend_at.is_some_and(|at| Instant::now() < at) {
+            return Err(database.not_synced());
+        }
+        self.mend_at = Some(Instant::now() + MEND_PAUSE);
+        let _guard = database.lock()?;
+        database.check_in_place()?;
+        if database.mend_log(conn, &mut self.log)? {
+            tracing::warn!(target: "punctual", path = %database.path().display(),
+                "the write-ahead log was written again and is on the disk: nothing was lost");
+        }
+        self.mend_at = None;
+        Ok(())
+    }
+
+    /// Writes the database again if a sync of it failed.
+    fn mend_pages(&mut self) -> Result<()> {
+        let Some(Way { conn, lock: None }) = &self.way else { return Ok(()) };
+        if !self.database.hole.is_in_database() {
+            return Ok(());
+        }
+        if self.mend_at.is_some_and(|at| Instant::now() < at) {
+            return Err(self.database.not_synced());
+        }
+        self.mend_at = Some(Instant::now() + MEND_PAUSE);
+        let _guard = self.database.lock()?;
+        self.database.check_in_place()?;
+        self.database.mend_pages(conn, &mut self.log)?;
+        self.mend_at = None;
+        Ok(())
+    }
+
+    /// Copies the log into the database if somebody removed its name: nobody else would find what is in it.
+    fn save_log(&mut self) {
+        let Some(Way { conn, lock: None }) = &self.way else { return };
+        if self.is_saved || !self.database.names.can_save_log() || self.database.check_log().is_err() {
+            return;
+        }
+        let path = self.database.path().display();
+        let saved = self.database.lock().and_then(|_guard| {
+            let copy = || conn.query_row("PRAGMA wal_checkpoint(FULL)", [], |row| row.get::<_, i64>(0));
+            self.database.copy_log(copy)
+        });
+        self.is_saved = matches!(saved, Ok(0));
+        match saved {
+            Ok(0) => {
+                tracing::warn!(target: "punctual", %path, "the write-ahead log was removed; what was in it is saved");
+            }
+            Ok(_) => {
+                tracing::error!(target: "punctual", %path, "the write-ahead log was removed, and could not be saved: another connection reads it");
+            }
+            Err(error) => {
+                tracing::error!(target: "punctual", %path, error = &error as &dyn std::error::Error, "the write-ahead log was removed, and could not be saved");
+            }
         }
     }
 
@@ -363,9 +469,13 @@ impl Work {
             }
         };
         let database = &*self.database;
-        let _guard =
+        let guard =
             way.lock.as_ref().map_or_else(|| database.lock(), Lock::take).map_err(Undone::NotBegun)?;
-        database.check_in_place().map_err(Undone::NotBegun)?;
+        if let Err(error) = database.check_in_place() {
+            drop(guard);
+            self.save_log();
+            return Err(Undone::NotBegun(error));
+        }
         if group.iter().any(|op| op.cost().grows) {
             way.check_room(database, &self.ballast).map_err(Undone::NotBegun)?;
         }
@@ -373,20 +483,24 @@ impl Work {
     }
 
     /// Copies the log into the database when it has grown. Callers already have their answers.
-    fn checkpoint(&mut self) -> rusqlite::Result<()> {
+    fn checkpoint(&mut self) -> Result<()> {
         // That of heartbeats never waits for the disk.
-        let Some(way @ Way { conn, lock: None }) = &self.way else { return Ok(()) };
-        let pages: i64 =
-            conn.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?.query_row([], |row| row.get(1))?;
-        if pages < self.checkpoint_at {
+        let Some(Way { conn, lock: None }) = &self.way else { return Ok(()) };
+        let pages = log_pages(conn).map_err(|e| self.database.error("checkpoint", e))?;
+        if pages < self.checkpoint_at && !self.database.hole.is_in_database() {
             return Ok(());
         }
+        self.mend()?;
+        self.mend_pages()?;
+        let Some(way @ Way { conn, lock: None }) = &self.way else { return Ok(()) };
         let all_copied = |row: &rusqlite::Row<'_>| Ok(row.get::<_, i64>(1)? == row.get::<_, i64>(2)?);
-        let done = if pages < RESTART_PAGES {
-            conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], all_copied)?
-        } else {
-            way.restart_log()?
-        };
+        let done = self.database.copy_log(|| {
+            if pages < RESTART_PAGES {
+                conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], all_copied)
+            } else {
+                way.restart_log()
+            }
+        })?;
         // A reader of an old snapshot stopped it; try again after as many pages.
         self.checkpoint_at = if done { CHECKPOINT_PAGES } else { pages + CHECKPOINT_PAGES };
         Ok(())
@@ -405,12 +519,12 @@ fn attempt(
     let inner = rusqlite::Transaction::new_unchecked(conn, rusqlite::TransactionBehavior::Immediate)
         .map_err(not_begun)?;
     let mut tx = Tx::begin(conn, clock)
-        .map_err(|stop| Undone::NotBegun(stop.into_error("write to", &database.path)))?;
+        .map_err(|stop| Undone::NotBegun(stop.into_error("write to", database.path())))?;
     for op in group {
         op.run(&mut tx).map_err(failed)?;
     }
     let notifications =
-        tx.finish().map_err(|stop| Undone::Failed(stop.into_error("write to", &database.path)))?;
+        tx.finish().map_err(|stop| Undone::Failed(stop.into_error("write to", database.path())))?;
     inner.commit().map_err(|e| {
         let unknown = leaves_outcome_unknown(&e);
         let error = database.error("write to", e);
@@ -481,7 +595,7 @@ mod tests {
         let (mut database, conn) = Database::open(&path, &SqliteOptions::default()).unwrap();
         database.lock.as_mut().unwrap().set_timeout(Duration::from_millis(5));
         let (database, operations) = (Arc::new(database), Arc::new(AtomicU64::new(0)));
-        let notifier = Notifier::new(&database.path);
+        let notifier = Notifier::new(database.path());
         let (clock, counted) = (Clock::System, Arc::clone(&operations));
         let writer =
             Writer::start(conn.unwrap(), database, Durability::Fast, clock, notifier, counted).unwrap();

@@ -109,7 +109,7 @@ pub(crate) async fn wait(store: &SqliteStore, queues: &[String], at_most: Durati
             changes.mark_unchanged();
         }
         store.database.check_in_place()?;
-        let written = store.database.written();
+        let written = store.database.names.written();
         let seen = Seen { written, version: store.reader.data_version().await?, is_settled: false };
         let names = queues.to_vec();
         let next = store.reader.read(move |tx| {
@@ -242,7 +242,7 @@ async fn sleep(
 /// Returns whether the file was written since then.
 async fn was_written_since(store: &SqliteStore, seen: &mut Seen) -> Result<bool> {
     store.database.check_in_place()?;
-    let written = store.database.written();
+    let written = store.database.names.written();
     if seen.is_settled && written == seen.written {
         return Ok(false);
     }
@@ -276,7 +276,7 @@ mod tests {
         for next in [None, Some(clock.now().after(Duration::from_secs(30)))] {
             let waiting = store.notifier.enter(&["mail".to_owned()], clock.now().after(WAIT_MAX));
             let version = store.reader.data_version().await.unwrap();
-            let seen = Seen { written: store.database.written(), version, is_settled: false };
+            let seen = Seen { written: store.database.names.written(), version, is_settled: false };
             let start = Instant::now();
             let end = start.checked_add(WAIT_MAX);
             let step = async {
