@@ -10,7 +10,7 @@ use std::{
 };
 
 /// Where ambient time is read below the runtime, and why that does not make scheduling depend on it (S14).
-const AMBIENT_TIME: [(&str, &str); 14] = [
+const AMBIENT_TIME: [(&str, &str); 15] = [
     ("store/clock.rs", "it is the clock"),
     ("store/memory.rs", "a wait lasts in real time; what is due it asks the clock"),
     ("store/redis/doctor.rs", "it tells how fast the server answers"),
@@ -18,6 +18,7 @@ const AMBIENT_TIME: [(&str, &str); 14] = [
     ("store/redis/notify.rs", "a wait lasts in real time; what is due it asks a clock"),
     ("store/redis/notify/listener.rs", "so does a block, and what follows it"),
     ("store/redis/connection/awake.rs", "a thread stays awake for so long in real time"),
+    ("store/redis/connection/clock_offset.rs", "the server's time is reckoned on a steady clock"),
     ("store/redis/connection/link.rs", "attempts to connect keep a distance in real time"),
     (
         "store/redis/sharded/quiet.rs",

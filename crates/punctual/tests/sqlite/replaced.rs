@@ -73,6 +73,15 @@ async fn what_was_accepted_outlives_the_names_of_the_log() {
     }
 }
 
+/// Does nothing, unless it was started by the test below with a file: then it writes to it as another program does.
+#[test]
+fn child_that_writes_orders() {
+    let Ok(file) = std::env::var("PUNCTUAL_TEST_ORDERS") else { return };
+    let conn = Connection::open(file).unwrap();
+    conn.busy_timeout(Duration::from_secs(30)).unwrap();
+    conn.execute_batch("CREATE TABLE orders (id INTEGER); INSERT INTO orders VALUES (7)").unwrap();
+}
+
 /// Another program does not ask who has the store open: what it wrote to an index of its own is not removed with the old one.
 #[tokio::test]
 async fn what_others_wrote_beside_a_removed_index_is_left_to_them() {
@@ -80,9 +89,9 @@ async fn what_others_wrote_beside_a_removed_index_is_left_to_them() {
     let store = folder.open();
     enqueue(&store, &new_job(1)).await;
     std::fs::remove_file(format!("{}-shm", folder.path().display())).unwrap();
-    let other = folder.connect();
-    other.execute_batch("CREATE TABLE orders (id INTEGER); INSERT INTO orders VALUES (7)").unwrap();
-    drop(other);
+    let mut other = std::process::Command::new(std::env::current_exe().unwrap());
+    other.args(["--exact", "replaced::child_that_writes_orders"]).env("PUNCTUAL_TEST_ORDERS", folder.path());
+    assert!(other.output().unwrap().status.success());
     drop(store);
     let store = folder.open();
     let orders: i64 = folder.connect().query_row("SELECT id FROM orders", [], |row| row.get(0)).unwrap();

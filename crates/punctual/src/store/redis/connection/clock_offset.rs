@@ -1,8 +1,34 @@
-//! How far the server's clock is ahead of this machine's, as learned from answers.
+//! How far the server's clock is ahead of a steady one here, as learned from answers.
+//!
+//! The clock of this machine is not used: when it is set back (a synchronisation, a guest that goes on), the time of the server would seem to go back,
+//! too, until the next answer, and jobs that are due would wait for it.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::{
+    sync::atomic::{AtomicI64, Ordering},
+    time::Instant,
+};
 
-use crate::core::time::Timestamp;
+use crate::{core::time::Timestamp, store::clock::Clock};
+
+/// A clock that shows the time of this machine at its start, and goes on from there steadily; or the one that a test sets.
+#[derive(Debug)]
+pub(crate) struct Steady {
+    clock: Clock,
+    start: (Instant, Timestamp),
+}
+
+impl Steady {
+    pub(crate) fn start(clock: &Clock) -> Self {
+        Self { clock: clock.clone(), start: (Instant::now(), clock.now()) }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        match &self.clock {
+            Clock::System => self.start.1.after(self.start.0.elapsed()),
+            Clock::Manual(clock) => clock.now(),
+        }
+    }
+}
 
 /// An offset in milliseconds.
 #[derive(Debug, Default)]
@@ -21,7 +47,7 @@ impl Offset {
         self.0.store(known.min(most).max(least), Ordering::Relaxed);
     }
 
-    /// Returns the server's time when this machine's clock shows `here`.
+    /// Returns the server's time when the steady clock shows `here`.
     pub(crate) fn apply(&self, here: Timestamp) -> Timestamp {
         Timestamp::saturating_from_ms(here.as_ms().saturating_add_signed(self.0.load(Ordering::Relaxed)))
     }
@@ -33,6 +59,17 @@ mod tests {
 
     fn at(ms: u64) -> Timestamp {
         Timestamp::saturating_from_ms(ms)
+    }
+
+    #[test]
+    fn a_clock_of_a_test_is_shown_and_that_of_the_machine_gone_on_from() {
+        let clock = crate::store::clock::ManualClock::new(at(7));
+        let steady = Steady::start(&Clock::Manual(clock.clone()));
+        clock.set(at(3));
+        assert_eq!(steady.now(), at(3));
+        let before = Clock::System.now();
+        let steady = Steady::start(&Clock::System);
+        assert!(before <= steady.now() && steady.now() <= Clock::System.now());
     }
 
     #[test]

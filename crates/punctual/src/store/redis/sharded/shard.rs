@@ -22,7 +22,7 @@ use crate::{
         redis::{
             connection::{
                 address::{Address, Wanted},
-                clock_offset::Offset,
+                clock_offset::{Offset, Steady},
                 io_thread::Thread,
                 link::Link,
             },
@@ -47,7 +47,8 @@ pub(crate) struct Shard {
     aside: Option<Link>,
     pub(crate) notifier: Notifier,
     known: Mutex<Known>,
-    /// How far the server's clock is ahead of this machine's.
+    /// A steady clock, and how far the server's is ahead of it.
+    steady: Steady,
     offset: Offset,
     /// The epoch in which the shard was last seen; see `layout`.
     epoch: AtomicU32,
@@ -89,6 +90,7 @@ impl Shard {
             link,
             aside,
             known: Mutex::default(),
+            steady: Steady::start(clock),
             offset: Offset::default(),
             epoch: AtomicU32::new(0),
             copied: AtomicU32::new(0),
@@ -193,19 +195,24 @@ impl Shard {
         Ok(())
     }
 
+    /// Returns when a question is sent, by a steady clock.
+    pub(crate) fn asks(&self) -> Timestamp {
+        self.steady.now()
+    }
+
     /// Returns the time of the server's clock, as far as known from the last answer.
     pub(crate) fn server_now(&self) -> Timestamp {
-        let now = self.clock.now();
+        let now = self.steady.now();
         match &self.clock {
             Clock::System => self.offset.apply(now),
             Clock::Manual(_) => now,
         }
     }
 
-    /// Learns how far the server's clock is ahead of this machine's.
+    /// Learns how far the server's clock is ahead. `asked`: when the question was sent.
     pub(crate) fn learn_clock(&self, asked: Timestamp, server: Timestamp) {
         if matches!(self.clock, Clock::System) {
-            self.offset.learn(asked, server, self.clock.now());
+            self.offset.learn(asked, server, self.steady.now());
         }
     }
 

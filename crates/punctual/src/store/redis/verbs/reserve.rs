@@ -36,7 +36,7 @@ pub(crate) struct Wake {
 
 pub(crate) async fn reserve(shard: &Shard, request: &Reserve) -> Result<Looked> {
     request.check()?;
-    let (asked, holds) = (shard.clock.now(), holds(shard, request));
+    let (asked, holds) = (shard.asks(), holds(shard, request));
     let mut reply =
         shard.ask(&SCRIPTS.reserve, &notification_keys(shard, request), arguments(request, &holds)).await?;
     let clock = Now::read(shard, asked, &mut reply)?;
@@ -66,7 +66,7 @@ pub(crate) struct Now {
 }
 
 impl Now {
-    /// `asked`: when the question was sent, by this machine's clock.
+    /// `asked`: when the question was sent, by [`Shard::asks`].
     pub(crate) fn read(shard: &Shard, asked: Timestamp, reply: &mut Reply) -> Result<Self> {
         let (now, into) = (reply.time()?, Duration::from_micros(reply.number()?));
         shard.learn_epoch(reply.number()? as u32);

@@ -84,7 +84,7 @@ async fn ask(
         args.extend(left.iter().map(|(id, _)| id.as_bytes().to_vec()));
         args.extend(left.iter().map(|(_, end)| end.clone()));
         args.extend(then.map(|(request, holds)| reserve::arguments(request, holds)).into_iter().flatten());
-        let asked = shard.clock.now();
+        let asked = shard.asks();
         let answer = shard.ask(&SCRIPTS.settle, &notifications, args).await;
         let mut reply = answer.map_err(|error| if settled.is_empty() { error } else { error.in_part() })?;
         let clock = Now::read(shard, asked, &mut reply)?;
