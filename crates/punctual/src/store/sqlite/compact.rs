@@ -109,20 +109,22 @@ fn compact(opened: &Database, options: SqliteOptions) -> Result<()> {
     let conn = conn.ok_or_else(|| database.only_looked_at())?;
     let failed = |e| database.error("compact", e);
     {
-        let _guard = database.lock()?;
+        let guard = database.lock()?;
         database.check_in_place()?;
         if let Err(e) = conn.execute_batch("VACUUM") {
             let error = failed(e);
             // Its writes until then must not fill the disk. If this fails, too, the next writer cuts the log.
-            let _ = database.check_log().is_ok_and(|()| database.copy_log(|| cut_log(&conn)).is_ok());
+            let _ = database
+                .check_log()
+                .is_ok_and(|()| database.copy_log(&conn, Some(&guard), || cut_log(&conn)).is_ok());
             return Err(error);
         }
     }
     // Copied while others write; only the rest is copied under the lock.
-    database.copy_log(|| conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())))?;
-    let _guard = database.lock()?;
+    database.copy_log(&conn, None, || conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())))?;
+    let guard = database.lock()?;
     database.check_log()?;
-    database.copy_log(|| cut_log(&conn))
+    database.copy_log(&conn, Some(&guard), || cut_log(&conn))
 }
 
 /// Copies the log into the file and cuts it. If a reader of an old state prevents this, a later checkpoint does it.

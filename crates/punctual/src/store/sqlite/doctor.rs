@@ -28,6 +28,13 @@ fn ok(name: &'static str, text: String) -> Check {
 
 pub(super) async fn examine(store: &SqliteStore) -> Result<Vec<Check>> {
     let (bytes, wal_bytes) = store.database.sizes();
+    if store.database.check_log().is_err() && !store.options.read_only {
+        // A write mends it, if the disk works. Other checks write, too.
+        let written = store.write(1, 0, true, |_| Ok(())).await;
+        if let (Err(_), Err(error)) = (written, store.database.check_log()) {
+            return Ok(vec![check(CheckLevel::Fail, "log", error.to_string(), error.hint())]);
+        }
+    }
     let mut checks = vec![
         ok("version", format!("SQLite {}", rusqlite::version())),
         file(store).await?,

@@ -122,7 +122,9 @@ impl SqliteStore {
         check(conn, path, self.options.durability)?;
         let failed = |stop: crate::store::sqlite::engine::fault::Stop| stop.into_error("write to", path);
         self.database.check_in_place()?;
-        self.database.check_log()?;
+        if self.database.hole.is_there() {
+            return Err(self.database.not_synced());
+        }
         let mut tx = Tx::begin(conn, &self.options.clock).map_err(failed)?;
         let answer = work(&mut tx).map_err(failed)?;
         let notifications = tx.finish().map_err(failed)?;

@@ -91,8 +91,12 @@ impl Database {
             let lock = with_suffix(database.path(), "-lock");
             share_as(database.path(), &lock).map_err(|e| cannot(&lock, e))?;
             let (users, is_first) = Users::join(&database.names)?;
-            if is_first && database.names.has_frames() {
-                // Nobody is left to tell of a sync that failed.
+            if !users.is_of_others() {
+                let _ = database.hole.is_of_another();
+            } else if !is_first {
+                Users::check(&database.names)?;
+            } else if database.names.has_frames() {
+                // Nobody is left to tell of a sync that failed. The first write mends it.
                 database.hole.note();
             }
             let conn = database.set_up(durability).inspect_err(|error| {
@@ -111,10 +115,6 @@ impl Database {
     fn set_up(&self, durability: Durability) -> Result<Conn> {
         let mut conn = self.connect("open")?;
         self.set_up_writer(&conn, durability)?;
-        if let Err(error) = self.mend_log(&conn, &mut self.log()) {
-            // Who only reads needs no whole log, and a writer tries it again.
-            tracing::debug!(target: "punctual", error = &error as &dyn std::error::Error, "could not write the log again");
-        }
         schema::migrate(&mut conn, self.path())?;
         schema::identify(&conn, self.path())?;
         self.names.note(true);
@@ -141,28 +141,35 @@ impl Database {
     ///
     /// # Errors
     /// Those of a compaction.
-    pub(crate) fn mend_pages(&self, conn: &Connection, log: &mut Log) -> Result<()> {
-        if !self.hole.is_in_database() {
-            return Ok(());
+    pub(crate) fn mend_pages(&self, conn: &Connection) -> Result<()> {
+        if !is_all_copied_again(conn) {
+            tracing::warn!(target: "punctual", path = %self.path().display(),
+                "the disk failed to sync the database, so it is written again, which can take long");
+            conn.execute_batch("VACUUM").map_err(|e| self.error("write again", e))?;
         }
-        tracing::warn!(target: "punctual", path = %self.path().display(),
-            "the disk failed to sync the database, so it is written again, which can take long");
-        conn.execute_batch("VACUUM").map_err(|e| self.error("write again", e))?;
-        log.sync().and_then(|()| self.hole.is_mended_in_database()).map_err(|e| {
-            self.hole.note();
-            self.not_synced().with_source(e)
-        })
+        self.hole.is_mended_in_database().map_err(|e| self.not_synced().with_source(e))
     }
 
-    /// Copies the log into the database. The log is whole on the disk. `copy` does it.
-    pub(crate) fn copy_log<T>(&self, copy: impl FnOnce() -> rusqlite::Result<T>) -> Result<T> {
+    /// Copies the log into the database. The log is whole on the disk. `copy` does it; `held` is the lock, if the caller holds it.
+    pub(crate) fn copy_log<T>(
+        &self,
+        conn: &Connection,
+        held: Option<&Guard<'_>>,
+        copy: impl FnOnce() -> rusqlite::Result<T>,
+    ) -> Result<T> {
         let before = self.names.copied();
         copy().map_err(|e| {
-            let error = self.error("checkpoint", e);
-            // The log is synced first: then nothing was written to the database. Times of files are coarse.
-            let is_old = before.is_some_and(|at| at.elapsed().is_ok_and(|since| TIMES_MAX < since));
-            if fault::is_of_sync(&error) && !(is_old && self.names.copied() == before) {
-                self.hole.note_in_database();
+            let error = fault::error("checkpoint", self.path(), e);
+            if fault::is_of_sync(&error) {
+                // With the lock, so that nobody who mends an older hole takes this one for mended.
+                let _lock = held.is_none().then(|| self.lock());
+                // The log is synced first: then nothing was written to the database. Times of files are coarse.
+                let is_old = before.is_some_and(|at| at.elapsed().is_ok_and(|since| TIMES_MAX < since));
+                if is_all_copied_again(conn) || is_old && self.names.copied() == before {
+                    self.hole.note();
+                } else {
+                    self.hole.note_in_database();
+                }
             }
             error
         })
@@ -255,11 +262,11 @@ impl Database {
             return Ok(());
         }
         let text = format!(
-            "the disk failed to sync the log of {}, and it is not written again yet",
+            "a sync of {} failed, or a program that used it was killed, and the log is not written again yet",
             self.path().display()
         );
         Err(Error::new(ErrorKind::Unavailable, text)
-            .with_hint("look at the disk; each program that writes to the store tries it again"))
+            .with_hint("the next write to the store does it; if that fails, look at the disk"))
     }
 
     /// Returns the space that is given up when the disk is full.
@@ -277,6 +284,8 @@ impl Database {
     }
 
     fn connect(&self, what: &str) -> Result<Conn> {
+        // Otherwise SQLite makes another log where the name of one has gone.
+        self.check_in_place()?;
         let access = match self.lock {
             Some(_) => OpenFlags::SQLITE_OPEN_READ_WRITE,
             None => OpenFlags::SQLITE_OPEN_READ_ONLY,
@@ -335,6 +344,12 @@ pub(crate) const WAL_KEPT_BYTES: i64 = 64 << 20;
 
 /// The page cache of the second writer's connection, in KiB: the pages of some leases.
 const SECOND_CACHE_KIB: i64 = 1_024;
+
+/// Returns whether SQLite copies all pages of the log with the next checkpoint: whether none was copied for good.
+fn is_all_copied_again(conn: &Connection) -> bool {
+    conn.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| row.get::<_, i64>(2))
+        .is_ok_and(|copied| copied == 0)
+}
 
 /// Returns how many pages the log holds.
 pub(crate) fn log_pages(conn: &Connection) -> rusqlite::Result<i64> {

@@ -32,14 +32,11 @@ use std::{
 #[cfg(not(unix))]
 use std::io::{Read, Seek, SeekFrom, Write};
 
-use crate::store::sqlite::engine::names::{Identity, identity};
-
 /// The log of a database.
 #[derive(Debug)]
 pub(crate) struct Log {
     path: PathBuf,
-    /// The file that was at the path when it was opened.
-    file: Option<(Option<Identity>, File)>,
+    file: Option<File>,
     /// Plays a disk that stands still: no sync ends while a test holds it.
     #[cfg(test)]
     disk: Arc<Mutex<()>>,
@@ -68,15 +65,14 @@ impl Log {
         self.file()?.sync_data()
     }
 
-    /// Opens the log. A descriptor that was opened before a sync failed tells of it, whichever process synced.
+    /// Opens the log, once: a descriptor that was opened before a sync failed tells of it, whichever process synced. SQLite makes no other
+    /// log while a connection is open.
     pub(crate) fn file(&mut self) -> io::Result<&File> {
-        let there = identity(&self.path);
         let file = match self.file.take() {
-            Some((opened, file)) if opened == there => file,
-            // SQLite made another one.
-            _ => OpenOptions::new().read(true).write(true).open(&self.path)?,
+            Some(file) => file,
+            None => OpenOptions::new().read(true).write(true).open(&self.path)?,
         };
-        Ok(&self.file.insert((there, file)).1)
+        Ok(self.file.insert(file))
     }
 
     /// Writes the frames again, at least this many, and syncs them. Nobody else may write meanwhile.
@@ -217,7 +213,7 @@ impl Hole {
 
     fn length(&self) -> u64 {
         let told = fs::metadata(&self.sidecar).map_or(0, |meta| meta.len());
-        told.max(self.is_here.load(Ordering::Relaxed))
+        told | self.is_here.load(Ordering::Relaxed)
     }
 
     /// Returns whether the log must be written again.
@@ -230,7 +226,7 @@ impl Hole {
         DATABASE_HOLE <= self.length()
     }
 
-    /// Notes that a sync of the log failed.
+    /// Notes that a sync of the log failed. Whoever changes what is told holds the lock of the database.
     pub(crate) fn note(&self) {
         self.tell(self.length() | LOG_HOLE);
     }
@@ -246,18 +242,24 @@ impl Hole {
         }
     }
 
-    /// Notes that the log was written again. The caller holds the lock of the database.
+    /// Notes that the log was written again.
     pub(crate) fn is_mended(&self) -> io::Result<()> {
-        let rest = self.length() & DATABASE_HOLE;
-        resize(&self.sidecar, rest)?;
-        self.is_here.store(rest, Ordering::Relaxed);
-        Ok(())
+        self.is_only(self.length() & DATABASE_HOLE)
     }
 
-    /// Notes that the database was written again, into the log. The caller holds its lock.
+    /// Notes that all pages of the database are in the log, which may have a hole itself.
     pub(crate) fn is_mended_in_database(&self) -> io::Result<()> {
-        resize(&self.sidecar, 0)?;
-        self.is_here.store(0, Ordering::Relaxed);
+        self.is_only(self.length() & LOG_HOLE)
+    }
+
+    /// Notes that another database is here, of which nothing was lost.
+    pub(crate) fn is_of_another(&self) -> io::Result<()> {
+        self.is_only(0)
+    }
+
+    fn is_only(&self, length: u64) -> io::Result<()> {
+        resize(&self.sidecar, length)?;
+        self.is_here.store(length, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -335,6 +337,8 @@ mod tests {
         one.note();
         assert!(one.is_there() && one.is_in_database());
         other.is_mended_in_database().unwrap();
+        assert!(one.is_there() && !one.is_in_database());
+        other.is_mended().unwrap();
         assert!(!one.is_there() && !one.is_in_database());
         fs::remove_file(sidecar).unwrap();
         one.note();

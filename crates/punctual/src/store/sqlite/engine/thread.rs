@@ -49,9 +49,14 @@ impl Thread {
 
     /// Waits for the end of the thread. Its queue must be closed.
     pub(crate) fn end(&mut self) {
+        self.end_within(CLOSE_WAIT);
+    }
+
+    /// The same, for this long.
+    pub(crate) fn end_within(&mut self, at_most: Duration) {
         let Ended(ended, changed) = &*self.ended;
         let ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = changed.wait_timeout_while(ended, CLOSE_WAIT, |ended| !*ended);
+        let waited = changed.wait_timeout_while(ended, at_most, |ended| !*ended);
         if !*waited.unwrap_or_else(PoisonError::into_inner).0 {
             tracing::debug!(target: "punctual", "the store is closed in the background: its file is held up");
         } else if let Some(handle) = self.handle.take() {

@@ -7,7 +7,7 @@
 
 use std::{
     fs::{self, File, TryLockError},
-    io::{Seek, Write},
+    io::{self, Seek, Write},
     path::{Path, PathBuf},
     thread::sleep,
     time::Duration,
@@ -66,13 +66,15 @@ impl Users {
 
     /// Stays, once the log and its index exist.
     pub(crate) fn stay(&self) -> Result<()> {
+        let name = || {
+            let mut file = &self.file;
+            file.set_len(0)?;
+            file.rewind()?;
+            file.write_all(self.opened.as_bytes())
+        };
         let stay = || {
-            if !self.is_of_others() {
-                let mut file = &self.file;
-                file.set_len(0)?;
-                file.rewind()?;
-                file.write_all(self.opened.as_bytes())?;
-            }
+            // A full disk keeps nobody from running jobs.
+            let _: io::Result<()> = if self.is_of_others() { Ok(()) } else { name() };
             // What happens to a lock that is taken twice differs between systems.
             self.file.unlock()?;
             self.file.lock_shared()
@@ -80,8 +82,8 @@ impl Users {
         stay().map_err(|e| cannot(&self.path, e))
     }
 
-    /// Returns whether those who have a store open have this file open.
-    fn is_of_others(&self) -> bool {
+    /// Returns whether those who have a store open, or had it, have this file open.
+    pub(crate) fn is_of_others(&self) -> bool {
         fs::read(&self.path).is_ok_and(|opened| opened == self.opened.as_bytes())
     }
 

@@ -43,6 +43,7 @@ use crate::{
                 file::{BUSY_TIMEOUT, Database, log_pages, set_synchronous},
                 file_lock::Lock,
                 log::Log,
+                names::Names,
                 thread::Thread,
                 tx::{Notifications, Tx},
             },
@@ -61,8 +62,12 @@ const CHECKPOINT_PAGES: i64 = 4_096;
 const RESTART_PAGES: i64 = 16_384;
 /// How long to wait for these readers.
 const RESTART_WAIT: Duration = Duration::from_millis(100);
+/// How long closing waits for a log to be saved whose name has gone.
+const SAVE_WAIT: Duration = Duration::from_mins(5);
 /// How long after a failed attempt to write the log again the next one is made.
 const MEND_PAUSE: Duration = Duration::from_secs(1);
+/// The same for the database, which grows the log by its own size.
+const MEND_PAGES_PAUSE: Duration = Duration::from_mins(5);
 
 /// The cost of an operation.
 #[derive(Clone, Copy, Debug)]
@@ -121,6 +126,7 @@ impl<T: Send, F: FnMut(&mut Tx<'_>) -> Step<T> + Send> Op for Call<T, F> {
 pub(crate) struct Writer {
     queue: Option<mpsc::Sender<BoxOp>>,
     thread: Thread,
+    names: Arc<Names>,
 }
 
 impl Writer {
@@ -167,7 +173,7 @@ impl Writer {
         operations: Arc<AtomicU64>,
     ) -> Result<Self> {
         let (queue, waiting) = mpsc::channel(QUEUE_MAX);
-        let (log, ballast) = (database.log(), database.ballast());
+        let (log, ballast, names) = (database.log(), database.ballast(), Arc::clone(&database.names));
         let mut work = Work {
             way,
             database,
@@ -179,10 +185,11 @@ impl Writer {
             ballast,
             checkpoint_at: CHECKPOINT_PAGES,
             mend_at: None,
+            mend_pages_at: None,
             is_saved: false,
         };
         let thread = Thread::start(name, move || work.run(waiting))?;
-        Ok(Self { queue: Some(queue), thread })
+        Ok(Self { queue: Some(queue), thread, names })
     }
 
     /// Runs `work` in a transaction, and returns its result after the commit.
@@ -203,6 +210,10 @@ impl Drop for Writer {
     /// Operations that are queued still run.
     fn drop(&mut self) {
         self.queue = None;
+        if self.names.can_save_log() {
+            // A log that is saved by half is worse than none.
+            return self.thread.end_within(SAVE_WAIT);
+        }
         self.thread.end();
     }
 }
@@ -260,6 +271,8 @@ struct Work {
     checkpoint_at: i64,
     /// When to try again to write a log with a hole, after the last attempt failed.
     mend_at: Option<Instant>,
+    /// The same for the database.
+    mend_pages_at: Option<Instant>,
     /// Whether a log whose name has gone was saved.
     is_saved: bool,
 }
@@ -348,7 +361,7 @@ impl Work {
                 "the disk is full: no jobs are enqueued, and the space kept for this lets others end");
         }
         let way = self.way.as_ref().filter(|_| self.database.check_log().is_ok());
-        let restarted = way.map(|way| self.database.copy_log(|| way.restart_log()));
+        let restarted = way.map(|way| self.database.copy_log(&way.conn, None, || way.restart_log()));
         if let Some(Err(error)) = restarted {
             tracing::debug!(target: "punctual", %error, "could not restart the write-ahead log on a full disk");
         }
@@ -381,7 +394,11 @@ impl Work {
     fn sync(&mut self) -> Result<()> {
         let failed = self.log.sync();
         if let Err(error) = &failed {
-            self.database.hole.note();
+            {
+                // With the lock, so that nobody who mends an older hole takes this one for mended.
+                let _lock = self.database.lock();
+                self.database.hole.note();
+            }
             self.mend_at = None;
             tracing::error!(target: "punctual", path = %self.database.path().display(),
                 error = error as &dyn std::error::Error, "the disk failed to sync the write-ahead log, so it is written again");
@@ -406,44 +423,57 @@ impl Work {
         if self.mend_at.is_some_and(|at| Instant::now() < at) {
             return Err(database.not_synced());
         }
-        self.mend_at = Some(Instant::now() + MEND_PAUSE);
-        let _guard = database.lock()?;
-        database.check_in_place()?;
-        if database.mend_log(conn, &mut self.log)? {
+        let mended = database.lock().and_then(|_guard| {
+            database.check_in_place()?;
+            database.mend_log(conn, &mut self.log)
+        });
+        self.mend_at = mended.is_err().then(|| Instant::now() + MEND_PAUSE);
+        if mended? {
             tracing::warn!(target: "punctual", path = %database.path().display(),
                 "the write-ahead log was written again and is on the disk: nothing was lost");
         }
-        self.mend_at = None;
         Ok(())
     }
 
-    /// Writes the database again if a sync of it failed.
-    fn mend_pages(&mut self) -> Result<()> {
-        let Some(Way { conn, lock: None }) = &self.way else { return Ok(()) };
+    /// Writes the database again if a sync of it failed, at most once in [`MEND_PAGES_PAUSE`] while that does not help; returns whether
+    /// it is whole.
+    fn mend_pages(&mut self) -> Result<bool> {
+        let Some(Way { conn, lock: None }) = &self.way else { return Ok(true) };
         if !self.database.hole.is_in_database() {
-            return Ok(());
+            return Ok(true);
         }
-        if self.mend_at.is_some_and(|at| Instant::now() < at) {
-            return Err(self.database.not_synced());
+        if self.mend_pages_at.is_some_and(|at| Instant::now() < at) {
+            return Ok(false);
         }
-        self.mend_at = Some(Instant::now() + MEND_PAUSE);
-        let _guard = self.database.lock()?;
-        self.database.check_in_place()?;
-        self.database.mend_pages(conn, &mut self.log)?;
-        self.mend_at = None;
-        Ok(())
+        let mended = self.database.lock().and_then(|_guard| {
+            self.database.check_in_place()?;
+            self.database.mend_pages(conn)
+        });
+        self.mend_pages_at = mended.is_err().then(|| Instant::now() + MEND_PAGES_PAUSE);
+        mended.map(|()| true)
     }
 
-    /// Copies the log into the database if somebody removed its name: nobody else would find what is in it.
+    /// Copies the log into the database if somebody removed its name: nobody else would find what is in it, whether it is whole on the disk
+    /// or not.
     fn save_log(&mut self) {
         let Some(Way { conn, lock: None }) = &self.way else { return };
-        if self.is_saved || !self.database.names.can_save_log() || self.database.check_log().is_err() {
+        if self.is_saved || !self.database.names.can_save_log() {
             return;
         }
         let path = self.database.path().display();
-        let saved = self.database.lock().and_then(|_guard| {
-            let copy = || conn.query_row("PRAGMA wal_checkpoint(FULL)", [], |row| row.get::<_, i64>(0));
-            self.database.copy_log(copy)
+        let saved = self.database.lock().and_then(|guard| {
+            let copy = || {
+                conn.busy_timeout(RESTART_WAIT)?;
+                let copied = conn.query_row("PRAGMA wal_checkpoint(FULL)", [], |row| row.get::<_, i64>(0));
+                conn.busy_timeout(BUSY_TIMEOUT)?;
+                copied
+            };
+            if !self.database.names.can_save_log() {
+                return Ok(1);
+            }
+            // The first one can tell of a sync that failed before.
+            let copied = self.database.copy_log(conn, Some(&guard), copy);
+            copied.or_else(|_| self.database.copy_log(conn, Some(&guard), copy))
         });
         self.is_saved = matches!(saved, Ok(0));
         match saved {
@@ -451,7 +481,7 @@ impl Work {
                 tracing::warn!(target: "punctual", %path, "the write-ahead log was removed; what was in it is saved");
             }
             Ok(_) => {
-                tracing::error!(target: "punctual", %path, "the write-ahead log was removed, and could not be saved: another connection reads it");
+                tracing::error!(target: "punctual", %path, "the write-ahead log was removed, and could not be saved: others use it");
             }
             Err(error) => {
                 tracing::error!(target: "punctual", %path, error = &error as &dyn std::error::Error, "the write-ahead log was removed, and could not be saved");
@@ -490,11 +520,13 @@ impl Work {
         if pages < self.checkpoint_at && !self.database.hole.is_in_database() {
             return Ok(());
         }
-        self.mend()?;
-        self.mend_pages()?;
+        // Callers, or the log, were told why.
+        if self.mend().is_err() || !self.mend_pages()? {
+            return Ok(());
+        }
         let Some(way @ Way { conn, lock: None }) = &self.way else { return Ok(()) };
         let all_copied = |row: &rusqlite::Row<'_>| Ok(row.get::<_, i64>(1)? == row.get::<_, i64>(2)?);
-        let done = self.database.copy_log(|| {
+        let done = self.database.copy_log(conn, None, || {
             if pages < RESTART_PAGES {
                 conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], all_copied)
             } else {
