@@ -14,7 +14,7 @@ use punctual::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::Folder;
+use super::{Folder, new_job};
 
 #[derive(Job, Serialize, Deserialize)]
 #[job(
@@ -127,4 +127,21 @@ async fn another_store_says_that_it_cannot_join_a_transaction() {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.hint().unwrap().contains("sqlite:FILE"), "{error}");
     assert_eq!(elsewhere.count(None).await.unwrap().waiting, 0);
+}
+
+/// A program that was killed, or a sync that failed, may have left a hole in the log. Whoever opens the file next mends it, so that a program
+/// that only enqueues in its own transactions is not refused for ever.
+#[tokio::test]
+async fn a_hole_that_was_left_behind_refuses_no_transaction() {
+    let folder = Folder::new();
+    let before = folder.open();
+    std::fs::write(folder.0.path().join("jobs.db-lock"), "!").unwrap();
+    let store = folder.open();
+    let mut app = folder.connect();
+    let tx = app.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    let (enqueued, notification) = store.enqueue_in(&tx, &[new_job(1)]).unwrap();
+    tx.commit().unwrap();
+    notification.send();
+    assert!(enqueued[0].is_new());
+    drop(before);
 }

@@ -40,6 +40,9 @@ const SQLITE_MIN: i32 = 3_051_003;
 /// How long to wait for the lock of a foreign program. Other punctual processes wait at the sidecar.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long who opens the file waits for a foreign program, to write a log again that was left behind.
+const MEND_WAIT: Duration = Duration::from_millis(100);
+
 /// A database file that exists and is migrated.
 #[derive(Debug)]
 pub(crate) struct Database {
@@ -96,7 +99,7 @@ impl Database {
             } else if !is_first {
                 Users::check(&database.names)?;
             } else if database.names.has_frames() {
-                // Nobody is left to tell of a sync that failed. The first write mends it.
+                // Nobody is left to tell of a sync that failed.
                 database.hole.note();
             }
             let conn = database.set_up(durability).inspect_err(|error| {
@@ -115,6 +118,13 @@ impl Database {
     fn set_up(&self, durability: Durability) -> Result<Conn> {
         let mut conn = self.connect("open")?;
         self.set_up_writer(&conn, durability)?;
+        // Who only enqueues in transactions of its own has no other moment for it. Who only reads needs no whole log, and a writer
+        // tries it again.
+        conn.busy_timeout(MEND_WAIT).map_err(|e| self.error("open", e))?;
+        if let Err(error) = self.mend_log(&conn, &mut self.log()) {
+            tracing::debug!(target: "punctual", error = &error as &dyn std::error::Error, "could not write the log again");
+        }
+        conn.busy_timeout(BUSY_TIMEOUT).map_err(|e| self.error("open", e))?;
         schema::migrate(&mut conn, self.path())?;
         schema::identify(&conn, self.path())?;
         self.names.note(true);
