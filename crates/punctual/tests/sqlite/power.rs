@@ -11,7 +11,7 @@ use std::{
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
-use super::{damage::findings, *};
+use super::{damage::findings, processes::say, *};
 
 /// How many failing syncs a life is tried with; all of them with `PUNCTUAL_POWER_CUTS=all`.
 const SYNCS_TRIED: u64 = 6;
@@ -63,13 +63,6 @@ fn child_that_lives() {
             }
         }
     });
-}
-
-/// A whole line at once, for the parent.
-fn say(what: &str) {
-    let mut out = std::io::stdout().lock();
-    out.write_all(format!("\nSAID {what}\n").as_bytes()).unwrap();
-    out.flush().unwrap();
 }
 
 /// A process of the store.

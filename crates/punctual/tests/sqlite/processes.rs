@@ -23,7 +23,7 @@ fn child_that_enqueues() {
 }
 
 /// A whole line at once, for the parent.
-fn say(what: &str) {
+pub(super) fn say(what: &str) {
     let mut out = std::io::stdout().lock();
     out.write_all(format!("\nSAID {what}\n").as_bytes()).unwrap();
     out.flush().unwrap();
