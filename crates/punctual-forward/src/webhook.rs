@@ -25,6 +25,7 @@ use std::{
     borrow::Cow,
     error::Error as StdError,
     io,
+    num::IntErrorKind,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -488,14 +489,17 @@ fn printable(body: &[u8]) -> String {
     words.collect::<String>().trim().to_owned()
 }
 
-/// Returns the pause of `Retry-After`, in seconds or until a date.
+/// Returns the pause of `Retry-After`: a number of seconds, or a date in one of the three forms of HTTP (RFC 9110, 5.6.7) or that of mail.
 fn pause(text: &str, now: SystemTime) -> Option<Duration> {
     let text = text.trim();
-    let pause = if let Ok(seconds) = text.parse() {
-        Duration::from_secs(seconds)
-    } else {
-        let until = SystemTime::from(jiff::fmt::rfc2822::parse(text).ok()?.timestamp());
-        until.duration_since(now).unwrap_or_default()
+    let pause = match text.parse::<u64>().map_err(|error| error.kind().clone()) {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(IntErrorKind::PosOverflow) => PAUSE_MAX,
+        Err(_) => {
+            let of_mail = || Some(jiff::fmt::rfc2822::parse(text).ok()?.timestamp().into());
+            let until = httpdate::parse_http_date(text).ok().or_else(of_mail)?;
+            until.duration_since(now).unwrap_or_default()
+        }
     };
     Some(pause.clamp(PAUSE_MIN, PAUSE_MAX))
 }

@@ -72,6 +72,9 @@ async fn a_receiver_may_ask_for_a_pause() {
         ("429 Too Many Requests\r\nretry-after: 0", Some(1)),
         ("429 Too Many Requests\r\nretry-after: 99999999", Some(10 * 60)),
         ("429 Too Many Requests\r\nretry-after: Sun, 06 Nov 1994 08:49:37 GMT", Some(1)),
+        ("429 Too Many Requests\r\nretry-after: 10000000000000000000000", Some(10 * 60)),
+        ("429 Too Many Requests\r\nretry-after: Fri, 31 Dec 9999 23:59:59 GMT", Some(10 * 60)),
+        ("429 Too Many Requests\r\nretry-after: -7", None),
         ("429 Too Many Requests\r\nretry-after: soon", None),
         ("429 Too Many Requests", None),
         ("503 Service Unavailable\r\nretry-after: 7", Some(7)),
@@ -83,7 +86,14 @@ async fn a_receiver_may_ask_for_a_pause() {
         }
     }
     let now = UNIX_EPOCH + Duration::from_secs(784_111_777);
-    assert_eq!(pause("Sun, 06 Nov 1994 08:51:37 GMT", now), Some(Duration::from_mins(2)));
+    for date in [
+        "Sun, 06 Nov 1994 08:51:37 GMT",
+        "Sunday, 06-Nov-94 08:51:37 GMT",
+        "Sun Nov  6 08:51:37 1994",
+        "Sun, 6 Nov 1994 08:51:37 +0000",
+    ] {
+        assert_eq!(pause(date, now), Some(Duration::from_mins(2)), "{date}");
+    }
 }
 
 #[tokio::test]
