@@ -91,9 +91,31 @@ pub(crate) async fn only_the_owner_extends_and_releases(t: Fixture) {
         "{held:?}"
     );
     t.pass(10).await;
-    assert_eq!([extend(&t, ANA).await, release(&t, Some(ANA)).await], [LockReply::Free, LockReply::Free]);
+    assert_eq!([extend(&t, BEN).await, release(&t, Some(BEN)).await], [LockReply::Free, LockReply::Free]);
     let second = fence(&acquire(&t, BEN).await);
     assert!(matches!(extend(&t, ANA).await, LockReply::Taken(held) if held.fence == second));
+}
+
+/// S8, S14: a holding that has ended goes on if its owner extends it before anybody else acquires the lock: the clock may have been set
+/// forward. It does not if it was released since.
+pub(crate) async fn a_lock_that_nobody_took_goes_on(t: Fixture) {
+    let first = fence(&acquire(&t, ANA).await);
+    t.clock.advance(secs(3_600));
+    assert_eq!(ask(&t, LockOp::Show { name: NAME.to_owned() }).await, LockReply::Free);
+    let held = extend(&t, ANA).await;
+    assert!(
+        matches!(&held, LockReply::Yours(held) if (held.fence, held.until) == (first, at(3_610_000))),
+        "{held:?}"
+    );
+    assert!(matches!(acquire(&t, BEN).await, LockReply::Taken(_)));
+    for owner in [Some(ANA), None] {
+        t.clock.advance(secs(3_600));
+        assert_eq!([release(&t, owner).await, extend(&t, ANA).await], [LockReply::Free, LockReply::Free]);
+        assert!(matches!(acquire(&t, ANA).await, LockReply::Yours(held) if first < held.fence));
+    }
+    // It is forgotten a day after its end.
+    t.clock.advance(secs(10) + secs(86_400));
+    assert_eq!(extend(&t, ANA).await, LockReply::Free);
 }
 
 /// S10: fences rise over all holdings of all locks, and outlive the locks.

@@ -557,6 +557,7 @@ conformance!(
         a_lock_has_one_owner,
         an_acquire_may_be_repeated,
         only_the_owner_extends_and_releases,
+        a_lock_that_nobody_took_goes_on,
         fences_of_locks_rise,
         an_operator_may_release_a_lock,
         locks_are_listed_by_their_ends,

@@ -186,7 +186,8 @@ impl LockGuard {
 
     /// Renews the lease.
     ///
-    /// `false` means that it had ended or was freed, and another process may hold the lock.
+    /// `false` means that another process acquired the lock after its lease had ended, or that it was freed. If nobody else acquired it, it
+    /// is extended even after its end, as when the clock was set forward.
     ///
     /// If the future is dropped, the call may have taken effect. It is safe to repeat it.
     ///

@@ -41,7 +41,8 @@ pub enum LockOp {
         #[serde(rename = "lease_ms", with = "ms")]
         lease: Duration,
     },
-    /// Restarts the lease of its holder.
+    /// Restarts the lease of its holder. Also if it has ended, unless another owner acquired the lock since or it was released: the clock may
+    /// have been set forward. A lock is forgotten a day after its end.
     Extend {
         /// The name of the lock.
         name: String,

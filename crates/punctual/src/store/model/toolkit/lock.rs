@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use crate::{
     core::time::Timestamp,
-    store::{Held, LOCK_NOTIFICATION, LockOp, LockReply},
+    store::{Held, LOCK_NOTIFICATION, LockOp, LockReply, toolkit::TOOL_MEMORY},
 };
 
 use super::Model;
 
-/// The holding of a lock. After `until` the lock is free; the entry stays in case the clock goes back.
+/// The holding of a lock. After `until` the lock is free. The entry stays: its owner may extend it as long as nobody else acquired the lock,
+/// and the clock may go back.
 #[derive(Clone, Debug)]
 pub(crate) struct Holding {
     owner: u128,
@@ -31,24 +32,24 @@ impl Model {
                 };
                 self.hold(name, now, Holding { owner: *owner, fence, until: now.after(*lease) })
             }
-            LockOp::Extend { name, owner, lease } => match self.holding(name, now) {
-                None => LockReply::Free,
-                Some(is) if is.owner != *owner => LockReply::Taken(is.tell(name, now)),
-                Some(is) => {
+            LockOp::Extend { name, owner, lease } => match self.tools.locks.get(name).cloned() {
+                Some(is) if is.owner == *owner && now < is.until.after(TOOL_MEMORY) => {
                     let until = now.after(*lease);
                     self.hold(name, now, Holding { until, ..is })
                 }
+                Some(is) if now < is.until => LockReply::Taken(is.tell(name, now)),
+                _ => LockReply::Free,
             },
-            LockOp::Release { name, owner } => match self.holding(name, now) {
-                None => LockReply::Free,
-                Some(is) if owner.is_some_and(|owner| is.owner != owner) => {
-                    LockReply::Taken(is.tell(name, now))
+            LockOp::Release { name, owner } => {
+                let Some(is) = self.tools.locks.get(name) else { return LockReply::Free };
+                let is_held = now < is.until;
+                if owner.is_some_and(|owner| is.owner != owner) {
+                    return if is_held { LockReply::Taken(is.tell(name, now)) } else { LockReply::Free };
                 }
-                Some(_) => {
-                    self.tools.locks.remove(name);
-                    LockReply::Released
-                }
-            },
+                // Also if it has ended: it must not be extended any more.
+                self.tools.locks.remove(name);
+                if is_held { LockReply::Released } else { LockReply::Free }
+            }
             LockOp::Show { name } => match self.holding(name, now) {
                 None => LockReply::Free,
                 Some(is) => LockReply::Taken(is.tell(name, now)),

@@ -12,6 +12,7 @@ use crate::{
             sql::named,
             tx::{Tx, instant, int, ms},
         },
+        toolkit::TOOL_MEMORY,
     },
 };
 
@@ -22,7 +23,7 @@ const REMOVE: &str = named(FILE, "remove");
 const LIST: &str = named(FILE, "list");
 const FORGET: &str = named(FILE, "forget");
 
-/// The holding of a lock.
+/// The holding of a lock, or the last one, which has ended.
 struct Holding {
     owner: [u8; 16],
     fence: i64,
@@ -42,25 +43,28 @@ pub(crate) fn lock(tx: &mut Tx<'_>, op: &LockOp) -> Step<LockReply> {
             let until = tx.now.after(*lease);
             hold(tx, name, &Holding { owner: owner.to_be_bytes(), fence, until })
         }
-        LockOp::Extend { name, owner, lease } => match holding(tx, name)? {
-            None => Ok(LockReply::Free),
-            Some(is) if is.owner != owner.to_be_bytes() => Ok(LockReply::Taken(is.tell(tx, name))),
-            Some(is) => {
+        LockOp::Extend { name, owner, lease } => match last_holding(tx, name)? {
+            Some(is) if is.owner == owner.to_be_bytes() && tx.now < is.until.after(TOOL_MEMORY) => {
                 let until = tx.now.after(*lease);
                 hold(tx, name, &Holding { until, ..is })
             }
+            Some(is) if tx.now < is.until => Ok(LockReply::Taken(is.tell(tx, name))),
+            _ => Ok(LockReply::Free),
         },
-        LockOp::Release { name, owner } => match holding(tx, name)? {
-            None => Ok(LockReply::Free),
-            Some(is) if owner.is_some_and(|owner| is.owner != owner.to_be_bytes()) => {
-                Ok(LockReply::Taken(is.tell(tx, name)))
+        LockOp::Release { name, owner } => {
+            let Some(is) = last_holding(tx, name)? else { return Ok(LockReply::Free) };
+            let is_held = tx.now < is.until;
+            if owner.is_some_and(|owner| is.owner != owner.to_be_bytes()) {
+                return Ok(if is_held { LockReply::Taken(is.tell(tx, name)) } else { LockReply::Free });
             }
-            Some(_) => {
-                tx.conn.prepare_cached(REMOVE)?.execute([name])?;
-                tx.notify_named([LOCK_NOTIFICATION, name].concat());
-                Ok(LockReply::Released)
+            // Also if it has ended: it must not be extended any more.
+            tx.conn.prepare_cached(REMOVE)?.execute([name])?;
+            if !is_held {
+                return Ok(LockReply::Free);
             }
-        },
+            tx.notify_named([LOCK_NOTIFICATION, name].concat());
+            Ok(LockReply::Released)
+        }
         LockOp::Show { name } => Ok(match holding(tx, name)? {
             None => LockReply::Free,
             Some(is) => LockReply::Taken(is.tell(tx, name)),
@@ -70,11 +74,15 @@ pub(crate) fn lock(tx: &mut Tx<'_>, op: &LockOp) -> Step<LockReply> {
 }
 
 fn holding(tx: &Tx<'_>, name: &str) -> Step<Option<Holding>> {
+    Ok(last_holding(tx, name)?.filter(|is| tx.now < is.until))
+}
+
+fn last_holding(tx: &Tx<'_>, name: &str) -> Step<Option<Holding>> {
     let mut stmt = tx.conn.prepare_cached(GET)?;
     let read = stmt.query_row([name], |row| {
         Ok(Holding { owner: row.get(0)?, fence: row.get(1)?, until: instant(row.get(2)?) })
     });
-    Ok(read.optional()?.filter(|is| tx.now < is.until))
+    Ok(read.optional()?)
 }
 
 fn hold(tx: &Tx<'_>, name: &str, is: &Holding) -> Step<LockReply> {

@@ -30,17 +30,21 @@ if what == 'list' then
     end
     return answer
 end
-local row = call('HGET', LK, name)
-if row and unp('>I6', row, 25) <= now then row = false end
+local last = call('HGET', LK, name)
+local was_owner = last and sub(last, 1, 16) == owner
+-- Its owner may extend a lock that nobody acquired since its end, until it may be forgotten.
+local past = what == 'extend' and was_owner and FORGET_AFTER or 0
+local row = last and now < unp('>I6', last, 25) + past and last
 local function taken() return {'taken', text(now), sub(row, 17, 24), sub(row, 25)} end
-local is_owner = row and sub(row, 1, 16) == owner
-if what == 'show' or what == 'release' and row and owner ~= '' and not is_owner then
+local is_owner = row and was_owner
+if what == 'show' or what == 'release' and owner ~= '' and not was_owner then
     return row and taken() or {'free'}
 end
 if what == 'release' then
-    if not row then return {'free'} end
+    -- Also if it has ended: it must not be extended any more.
     call('HDEL', LK, name)
     call('ZREM', LZ, name)
+    if not row then return {'free'} end
     -- A waiting process checks by itself at the end of the lease. So a notification that nobody received can expire.
     call('ZADD', NOTIFICATION, 'LT', 0, 'r', text(now + SPARE), 's')
     call('PEXPIRE', NOTIFICATION, NOTIFICATION_MS)
@@ -51,8 +55,8 @@ if what == 'extend' and not row then return {'free'} end
 local fence = row and sub(row, 17, 24)
 local next_fence
 if not fence then
-    local last = call('HGET', LK, '\0')
-    next_fence = pack('>I8', max(last and unp('>I8', last) or 0, math.min(now * 1000, FLOOR_MAX)) + 1)
+    local highest = call('HGET', LK, '\0')
+    next_fence = pack('>I8', max(highest and unp('>I8', highest) or 0, math.min(now * 1000, FLOOR_MAX)) + 1)
 end
 local old = call('ZRANGEBYSCORE', LZ, '-inf', text(now - FORGET_AFTER), 'LIMIT', 0, FORGET_MAX)
 
