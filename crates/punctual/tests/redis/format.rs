@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use punctual::{
-    Ctx, JobRecord, NewJob, Payload, State, Timestamp, When, Worker,
+    Ctx, JobRecord, NewJob, Payload, State, Timestamp, Worker,
     store::{
         Action, Audit, Counts, List, QueueOp, Reserved, Settlement, Take, Upcoming, Verdict,
         clock::ManualClock,
     },
 };
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -88,21 +89,24 @@ async fn a_worker_whose_store_is_upgraded_under_it_stops() {
     let url = server.url();
     let store = open(&url).await;
     let client = Client::new(store.clone());
-    let job = |run_at| NewJob { run_at, ..jobs(&client, 1).remove(0) };
-    client.push(vec![job(When::Now)]).await.unwrap();
+    client.push(jobs(&client, 2)).await.unwrap();
     let (ran, mut runs) = tokio::sync::mpsc::unbounded_channel();
+    let gate = Arc::new(Semaphore::new(0));
+    let opened = Arc::clone(&gate);
     let handle = move |_: JobRecord, _: Ctx| {
-        let ran = ran.clone();
+        let (ran, opened) = (ran.clone(), Arc::clone(&opened));
         async move {
             let _ = ran.send(());
+            let _ = opened.acquire().await;
             Ok::<_, std::io::Error>(())
         }
     };
-    let worker = Worker::new(&client).queue("mail").handle_raw(handle);
+    let worker = Worker::new(&client).queue("mail").slots(1).handle_raw(handle);
     let worker = tokio::spawn(worker.run_until(CancellationToken::new()));
     runs.recv().await.expect("it works");
-    client.push(vec![job(When::In(Duration::from_millis(500)))]).await.unwrap();
+    // While the first job runs, so that the worker's next call meets the newer format, however slow this machine is.
     edit_turn(&server, &url, NEWER);
+    gate.add_permits(2);
     let ended = tokio::time::timeout(BLOCKED_MAX, worker).await.expect("it stops").unwrap();
     let error = ended.expect_err("and says why");
     assert_eq!(error.kind(), ErrorKind::Outdated, "{error}");
