@@ -492,7 +492,7 @@ fn printable(body: &[u8]) -> String {
 /// Returns the pause of `Retry-After`: a number of seconds, or a date in one of the three forms of HTTP (RFC 9110, 5.6.7) or that of mail.
 fn pause(text: &str, now: SystemTime) -> Option<Duration> {
     let text = text.trim();
-    let pause = match text.parse::<u64>().map_err(|error| error.kind().clone()) {
+    let pause = match text.parse::<u64>().map_err(|error| *error.kind()) {
         Ok(seconds) => Duration::from_secs(seconds),
         Err(IntErrorKind::PosOverflow) => PAUSE_MAX,
         Err(_) => {
