@@ -14,6 +14,7 @@ mod server;
 mod bounds;
 mod clock;
 mod corrupt;
+mod damage;
 mod doctor;
 mod drill;
 mod due;

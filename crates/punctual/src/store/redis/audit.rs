@@ -4,21 +4,25 @@ use super::scripts::{DOC_KEYS, SCRIPTS};
 use crate::{
     core::{error::Result, id::JobId, limits::BATCH_MAX},
     store::{
-        Audit, AuditCursor, Audited, Finding,
+        Audit, AuditCursor, Audited, Finding, QueueSettings,
         redis::{
             scripts::bytes::Bytes,
-            sharded::shard::{Shard, digits},
+            sharded::{
+                layout::Layout,
+                shard::{Shard, digits},
+            },
+            state::settings::{self, Share},
         },
     },
 };
 
-/// The keys that are walked, in order. Places come before records, because the queue of a partially written record
+/// The keys that are walked, in order. Queues come first, because without its settings nothing of one can be checked. Places come before records, because the queue of a partially written record
 /// may be known only from its place. Counters come last, because they follow from the others.
-const WALKS: [&str; 19] =
-    ["t", "l", "e", "j", "b", "x", "r", "o", "u", "v", "m", "k", "p", "d", "f", "g", "y", "h", "c"];
+const WALKS: [&str; 21] =
+    ["i", "q", "t", "l", "e", "j", "b", "x", "r", "o", "u", "v", "m", "k", "p", "d", "f", "g", "y", "h", "c"];
 
 /// Checks a slice of one shard; also returns the jobs whose records were read.
-pub(super) async fn audit(shard: &Shard, audit: Audit) -> Result<(Audited, Vec<JobId>)> {
+pub(super) async fn audit(shard: &Shard, layout: &Layout, audit: Audit) -> Result<(Audited, Vec<JobId>)> {
     let (walk, from) =
         audit.from.0.split_first().map_or((0, &[][..]), |(walk, from)| (usize::from(*walk), from));
     let Some(what) = WALKS.get(walk) else { return Ok(Default::default()) };
@@ -27,6 +31,7 @@ pub(super) async fn audit(shard: &Shard, audit: Audit) -> Result<(Audited, Vec<J
         from.to_vec(),
         digits(BATCH_MAX as u64),
         digits(u64::from(audit.repair)),
+        settings::encode("", &QueueSettings::default(), 1, Share::of(layout, "", shard.number)),
     ];
     let mut reply = shard.ask(&SCRIPTS.audit, &DOC_KEYS.map(|key| shard.key(key)), args).await?;
     let next = reply.bytes()?;

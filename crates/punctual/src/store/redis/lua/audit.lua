@@ -1,6 +1,6 @@
 -- audit: one slice of a consistency check: some `limit` entries of one key, or a mebibyte of what they hold.
 -- KEYS: common, d, f.
--- ARGV: now, which key, where to go on or '', limit, 1 to repair.
+-- ARGV: now, which key, where to go on or '', limit, 1 to repair, the settings of a new queue without a name.
 -- Answers: where to go on or ''; how many entries were checked; notifications left to the caller; the ids of the
 --   checked records in a row; then per finding: id or '', name of the queue as a chunk or '', what, detail, 1 if it was
 --   repaired.
@@ -410,6 +410,11 @@ local function doc_name(_, key)
 end
 local function queues()
     local q, last = from == '' and 0 or unp('>I3', from), call('HLEN', $QUEUES)
+    local aside = from == '' and call('HGET', $STATE, 'aside')
+    if aside then
+        found('', nil, 'corrupt', aside .. ' entries of another length or place were removed: the jobs that they were of stand nowhere')
+        if repair then call('HDEL', $STATE, 'aside') end
+    end
     while q < last and answer[2] < limit and shard.bytes < $BATCH_BYTES_MAX do
         q = q + 1
         answer[2] = answer[2] + counters(pack('>I3', q))
@@ -417,7 +422,77 @@ local function queues()
     if q < last then answer[1] = pack('>I3', q) end
 end
 
+-- ── queues ──
+
+local function found_queue(name, detail)
+    local n = #answer
+    answer[n + 1], answer[n + 2], answer[n + 3], answer[n + 4], answer[n + 5] = '', rules().as_chunk(name), 'corrupt', detail, repair and 1 or 0
+end
+-- Returns whether callers can read the settings of a queue.
+local function is_readable(q)
+    if queue(q).is_torn then return false end
+    local is_sound, rest = pcall(function()
+        local all, at = rules().settings_of(q), rules().limits_of(q).named_at
+        return cjson.decode(sub(all, rules().behind_chunk(all, at)))
+    end)
+    return is_sound and type(rest) == 'table'
+end
+-- Checks that a queue has settings, and that sweeps find it. Without settings nothing else of it can be checked.
+local function name_of_queue(name, q)
+    if #q ~= 3 then
+        found_queue(name, 'the number of a queue is damaged')
+        -- The next walk finds the number.
+        if repair then call('HDEL', $QUEUES, name) end
+        return
+    end
+    if not stands($NAMES, name) and not stands($NAMES, '\0' .. name) then
+        found_queue(name, 'no sweep finds the queue')
+        if repair then call('ZADD', $NAMES, 0, name) end
+    end
+    local is_gone, row = not is_readable(q), queue(q)
+    local function has(places, to) return call('ZRANGEBYLEX', $GROUPS_BY_PLACE, '[' .. q .. places, '(' .. q .. to, 'LIMIT', 0, 1)[1] end
+    -- Concurrency keys have entries there, too, between these: 'k'.
+    local has_groups = row.let == 0 and (has('b', 'k') or has('l', 'x'))
+    if is_gone then
+        found_queue(name, 'the settings of a queue are damaged: it gets the defaults')
+    elseif has_groups then
+        found_queue(name, 'the queue does not know that it has groups')
+    end
+    if not repair or not (is_gone or has_groups) then return end
+    if is_gone then
+        rules().put_settings_as(q, name, ARGV[6])
+        queues_seen[q], shard.queues[q] = true, nil
+        row = queue(q)
+    end
+    if row.due == $AT_REST then rules().wake(q, name) end
+    row.due, row.hinted = 0, true
+    if has_groups then row.let = 1 end
+    pending().notify(q, now)
+end
+-- Checks that the name of a queue leads to its settings.
+local function settings(q, row)
+    if #q ~= 3 or #row < 133 then return end
+    local chunk = rules().name_of(q)
+    local name = sub(chunk, #chunk < 256 and 2 or 6)
+    local is = call('HGET', $QUEUES, name)
+    if is == q then return end
+    -- Another queue may have got its name meanwhile.
+    local is_taken = is and pcall(rules().name_of, is) and rules().name_of(is) == chunk
+    found_queue(name, is_taken and 'a second queue has the name: it gets another one, with a number behind it' or 'the name of a queue leads elsewhere')
+    if not repair then return end
+    local free, n = name, 1
+    while is_taken and call('HEXISTS', $QUEUES, free) == 1 do
+        n = n + 1
+        free = name .. '.' .. n
+    end
+    if is_taken then rules().put_settings_as(q, free, rules().settings_of(q)) end
+    call('HSET', $QUEUES, free, q)
+    call('ZADD', $NAMES, 0, free)
+end
+
 local walks = {
+    q = function() hash($QUEUES, name_of_queue) end,
+    i = function() hash($SETTINGS, settings) end,
     j = function() hash($RECORDS, record) end,
     b = function() hash($PAYLOADS, payload, 1) end,
     x = function() hash($HISTORIES, history) end,

@@ -14,6 +14,11 @@ if not now then
 end
 shard.now = now
 
+-- Returns the number of a queue, if it has one.
+local function number_of(name)
+    local q = call('HGET', $QUEUES, name)
+    return q and #q == 3 and q
+end
 -- Returns the settings of a queue, read once per call:
 --   flags: 1 paused, 2 lifo, 4 capped; 8, 16, 32 keeps no done, cancelled, dead jobs; 64 has a concurrency limit or a
 --     rate; 128 its groups have limits or weights
@@ -54,6 +59,8 @@ local function queue(q)
         due, watch, spare, closed, tat, part = unp('>I7I7I7I7I7I4', rows[2])
     elseif length == 60 then
         due, watch, spare, closed, tat, part, time, ungrouped, let = unp('>I7I7I7I7I7I4I7I7I7', rows[2])
+    elseif length then
+        let = 1 -- something else damaged it: there may be groups
     end
     row = {
         stored = stored, flags = flags, version = version, lease = lease, due = due, watch = watch, spare = spare,
@@ -76,7 +83,7 @@ local function read_shard()
     local row = call('HGET', $STATE, 'turn')
     if row and 34 <= #row then
         shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, shard.format = unp('>I7I7I7I7I4I2', row)
-        shard.silences = sub(row, 35)
+        shard.silences = #row % 11 == 8 and sub(row, 35) or ''
     else
         shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, shard.is_new = 0, 0, 0, 0, 0, true
         shard.silences = ''
@@ -103,23 +110,6 @@ end
 function shard.over_at(till, lasts) return over_at(shard.silences, till, lasts) end
 -- Returns whether leases can end later than their length from now, because the clock went back.
 function shard.can_end_late() return shard.silences ~= '' and now < unp('>I7', shard.silences) end
--- Returns when a call is needed that leaves a mark for a lease of this queue, or reclaims it; NEVER if there is none. `by_sweep`:
--- when a sweep is, for those that have expired.
-local function watch_of(q, by_sweep)
-    local to, after = '(' .. q .. '\255', 0
-    if by_sweep then to, after = '(' .. q .. pack('>I6', now + 1), $ORPHANED_AFTER end
-    local members, ids = call('ZRANGEBYLEX', $LEASES, '[' .. q, to, 'LIMIT', 0, $WATCHED_MAX), {}
-    for i, member in ipairs(members) do ids[i] = sub(member, 10) end
-    if #ids == 0 then return $NEVER end
-    local rows, at = call('HMGET', $RUNS, unpack(ids)), $NEVER
-    for i, member in ipairs(members) do
-        local till, lasts = unp('>I6', member, 4), rows[i] and 32 <= #rows[i] and unp('>I4', rows[i], 29) or 0
-        at = min(at, over_at(shard.silences, till, lasts) + after, now + math.floor(2 * lasts / 5))
-    end
-    return at
-end
-shard.watch_of = watch_of
-
 -- The rules and the pending writes; each is made at its first use.
 local made, left, pending
 local function rules()
@@ -130,12 +120,52 @@ function pending()
     left = left or make_pending(shard, queue, rules, now)
     return left
 end
+-- Returns when a call is needed that leaves a mark for a lease of this queue, or reclaims it; NEVER if there is none. `by_sweep`:
+-- when a sweep is, for those that have expired.
+local function watch_of(q, by_sweep)
+    local to, after = '(' .. q .. '\255', 0
+    if by_sweep then to, after = '(' .. q .. pack('>I6', now + 1), $ORPHANED_AFTER end
+    local members, ids = call('ZRANGEBYLEX', $LEASES, '[' .. q, to, 'LIMIT', 0, $WATCHED_MAX), {}
+    for i, member in ipairs(members) do
+        if #member ~= 25 then
+            rules().set_aside($LEASES, member)
+            return now
+        end
+        ids[i] = sub(member, 10)
+    end
+    if #ids == 0 then return $NEVER end
+    local rows, at = call('HMGET', $RUNS, unpack(ids)), $NEVER
+    for i, member in ipairs(members) do
+        local till, lasts = unp('>I6', member, 4), rows[i] and 32 <= #rows[i] and unp('>I4', rows[i], 29) or 0
+        at = min(at, over_at(shard.silences, till, lasts) + after)
+        -- Without a run it is dropped at its end.
+        if 0 < lasts then at = min(at, now + math.floor(2 * lasts / 5)) end
+    end
+    return at
+end
+shard.watch_of = watch_of
+
 local function put() return left and left.put() or '' end
 
 -- A full server lets a script go on if its first write is a command that frees memory, even if it frees nothing. Calls
 -- that remove jobs must work on a full server (S17).
 local function drains() call('ZREM', $LEASES, '') end
 
+-- Adds to a counter. One that is no number counts anew: a call that has begun to write must not fail.
+local function add(counter, by)
+    local sum = redis.pcall('HINCRBY', $COUNTERS, counter, by)
+    if type(sum) == 'number' then return sum end
+    call('HSET', $COUNTERS, counter, by)
+    return tonumber(by)
+end
+shard.add = add
+
+-- Returns the last call of an instance, if there is one. One that something else damaged counts as none: it is too short, or far ahead of the
+-- number of this call.
+local function last_call(key, number)
+    local row = call('HGET', $CALLS, key)
+    return row and 14 <= #row and unp('>I8', row) - number < $CALLS_AHEAD_MAX and row
+end
 -- Stores the last call of an instance; `last`: the one before. The entry by time is updated when upkeep looks at it, or
 -- here if the clock went back. So its time is never after that of the call.
 local function put_call(key, last, number, answer)

@@ -29,6 +29,7 @@
 --               'identity' → which store it is, in 16 hexadecimal digits; in shards other than 0 a copy
 --               'docs' → the last version that a document got; only in shard 0
 --               'search' → the position of the search for misplaced jobs; see sharded/misplaced.lua
+--               'aside' → how many damaged members were removed since the last repair; see set_aside() in state/codec.lua
 --  15 q  HASH  QUEUES             name → q
 --  16 i  HASH  SETTINGS           of queues and groups:
 --               q → settings that scripts read

@@ -48,7 +48,7 @@ function pending.put()
         shard.put_groups()
     end
     for key, by in pairs(tallies) do
-        if by ~= 0 then call('HINCRBY', $COUNTERS, key, text(by)) end
+        if by ~= 0 then shard.add(key, text(by)) end
     end
     local left = {}
     for q, ms in pairs(notified) do

@@ -5,6 +5,7 @@
 -- Returns the silences after a mark at `now`. `seen`: the mark before it; below 0 if there is none. They matter only while leases exist.
 -- Cost: one command if the last mark is more than half a second ago, or silences are known.
 local function noted(silences, seen, now)
+    if #silences % 11 ~= 7 then silences = '' end -- none, or something else damaged them
     if seen < 0 or silences == '' and seen <= now and now - seen <= $GAP then return silences end
     local has_leases = 0 < redis.call('HLEN', $RUNS)
     if silences == '' and not has_leases then return silences end

@@ -17,10 +17,17 @@ local function is_due(walk, till)
                 walk.over = true
                 return false
             end
-            walk.level, walk.due = unp('>BI6', member, #walk.prefix + 1)
+            if #member == #walk.prefix + 24 then
+                walk.level, walk.due = unp('>BI6', member, #walk.prefix + 1)
+            elseif not rules().set_aside($TIMELINE, member) then
+                -- The next call goes on at once.
+                walk.past, walk.over = now, true
+            end
         end
-        if walk.due <= till then return true end
-        walk.past, walk.level, walk.due = min(walk.past, walk.due), walk.level + 1, nil
+        if walk.due then
+            if walk.due <= till then return true end
+            walk.past, walk.level, walk.due = min(walk.past, walk.due), walk.level + 1, nil
+        end
     end
     return false
 end

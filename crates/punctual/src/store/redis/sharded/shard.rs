@@ -65,6 +65,9 @@ pub(crate) struct Shard {
     pub(crate) held: Mutex<Option<Vec<Timestamp>>>,
 }
 
+/// What a script notifies its caller of if it set aside a damaged member: see `lua/state/codec.lua`. No queue has such a name.
+const DAMAGE: &str = "$damage";
+
 /// How long a process that leaves a time to others waits after that time, at least, before it checks itself.
 const LEFT_MIN: Duration = Duration::from_secs(5);
 /// Up to this much longer, by the instance of its calls.
@@ -189,7 +192,14 @@ impl Shard {
     pub(crate) fn notify(&self, notifications: &[u8]) -> Result<()> {
         let (mut notifications, mut named) = (Bytes(notifications), Vec::new());
         while !notifications.is_empty() {
-            named.push((notifications.chunk()?.text()?, notifications.time()?));
+            let (name, at) = (notifications.chunk()?.text()?, notifications.time()?);
+            if name == DAMAGE {
+                tracing::warn!(target: "punctual", shard = self.number,
+                    hint = "`punctual audit` tells of how many, and finds the jobs that they were of; --repair makes them dead, to be retried",
+                    "members of sorted sets that something else damaged were removed");
+            } else {
+                named.push((name, at));
+            }
         }
         self.notifier.notify(&named, self.server_now());
         Ok(())

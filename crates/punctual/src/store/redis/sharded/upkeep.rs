@@ -62,7 +62,8 @@ pub(crate) async fn audit(store: &RedisStore, of: Audit) -> Result<Audited> {
         .split_at_checked(2)
         .map_or((0, Vec::new()), |(at, own)| (u16::from_be_bytes([at[0], at[1]]), own.to_vec()));
     let Some(shard) = live.shards.get(usize::from(at)) else { return Ok(Audited::default()) };
-    let (mut audited, ids) = audit::audit(shard, Audit { from: AuditCursor(own), ..of }).await?;
+    let (mut audited, ids) =
+        audit::audit(shard, &live.layout, Audit { from: AuditCursor(own), ..of }).await?;
     let mut strays: Vec<JobId> =
         ids.into_iter().filter(|id| !live.layout.homes_of(*id).contains(&at)).collect();
     if !strays.is_empty() {

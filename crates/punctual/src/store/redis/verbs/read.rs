@@ -134,13 +134,11 @@ impl Reading {
             self.stand.after = reply.bytes()?;
             let (id, rec) = (reply.bytes()?, Record::read(reply)?);
             let (history, run) = (reply.bytes()?, reply.bytes()?);
-            let (id, note) = (Bytes(&id).id()?, reply.number()?);
+            let (id, note) = (Bytes(&id).id(), reply.number()?);
             page.searched += 1;
             self.bytes += (rec.len() + history.len()) as u64;
-            // An entry without a record is skipped.
-            if rec.is_empty() {
-                continue;
-            }
+            // An entry without a record is skipped, and so is one that something else wrote.
+            let Some(id) = id.ok().filter(|_| !rec.is_empty()) else { continue };
             let job =
                 codec::decode(id, &rec, &history, &run).unwrap_or_else(|_| codec::husk(id, &rec, &history));
             let job = JobRecord { blocked: note == 2, ..job };

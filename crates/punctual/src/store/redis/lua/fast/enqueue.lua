@@ -22,7 +22,7 @@ local function enqueue_one()
     local epoch, format = unp('>I4I2', turn, 29)
     if format ~= $FORMAT or tonumber(ARGV[5]) < epoch then return end
     local q = call('HGET', $QUEUES, ARGV[8])
-    if not q then return end
+    if not q or #q ~= 3 then return end
     local rows = call('HMGET', $SETTINGS, q, q .. 'w')
     local stored, row = rows[1], rows[2]
     if not stored or #stored < 133 or not row then return end
@@ -112,7 +112,8 @@ local function enqueue_one()
     end
     call('ZADD', $TIMELINE, '0', q .. member)
     call('HSET', $CALLS, key, pack('>I8', number) .. created)
-    if 0 < bytes then call('HINCRBY', $COUNTERS, q .. 'b', bytes) end
+    -- As add() in ../base.lua.
+    if 0 < bytes and type(redis.pcall('HINCRBY', $COUNTERS, q .. 'b', bytes)) ~= 'number' then call('HSET', $COUNTERS, q .. 'b', bytes) end
     if is_news then
         local notification = KEYS[$NOTIFICATIONS]
         if now < run_at then

@@ -42,7 +42,7 @@ local function reserve_one(acks, from)
     end
     -- The queue: neither paused nor last in, first out; no limits. A row of 60 bytes is that of a queue which had groups.
     local q = call('HGET', $QUEUES, ARGV[from + 6])
-    if not q then return end
+    if not q or #q ~= 3 then return end
     local rows = call('HMGET', $SETTINGS, q, q .. 'w')
     local stored, row = rows[1], rows[2]
     if not stored or #stored < 133 or not row then return end
@@ -224,7 +224,8 @@ local function reserve_one(acks, from)
         else
             call('HDEL', $RECORDS, acked)
             if $WITHIN_RECORD_MAX < bytes then call('HDEL', $PAYLOADS, acked) end
-            call('HINCRBY', $COUNTERS, q .. 'b', -bytes)
+            -- As add() in ../base.lua.
+            if type(redis.pcall('HINCRBY', $COUNTERS, q .. 'b', -bytes)) ~= 'number' then call('HSET', $COUNTERS, q .. 'b', -bytes) end
         end
     elseif not member then
         call('ZREM', $LEASES, '')

@@ -91,8 +91,8 @@ local function memories()
     local names, from = next_queues(sub(rest, 15))
     most = max(most, last(bound, $WINDOWS, '', 6, 0))
     for _, name in ipairs(names) do
-        local q = call('HGET', $QUEUES, name)
-        most = max(most, last(bound, $REMEMBERED_BY_END, q, 6, $ID_MEMORY), last(bound, $GROUPS_BY_PLACE, q .. 'g', 7, 0))
+        local q = number_of(name)
+        if q then most = max(most, last(bound, $REMEMBERED_BY_END, q, 6, $ID_MEMORY), last(bound, $GROUPS_BY_PLACE, q .. 'g', 7, 0)) end
     end
     if from ~= '' then return {leave('m', pack('>I7I7', bound, most) .. from)} end
     if most == 0 then leave('c', '') else leave('m', pack('>I7I7', most, 0)) end

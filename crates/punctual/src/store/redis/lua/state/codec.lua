@@ -15,6 +15,28 @@ local function as_chunk(bytes)
     return (#bytes < 255 and char(#bytes) or '\255' .. pack('>I4', #bytes)) .. bytes
 end
 
+-- Removes a member that no script wrote, because it would be met again and again: something else damaged it. An audit tells how many were
+-- removed, and finds the jobs that they were of. Returns whether this call may remove more.
+local function set_aside(key, member)
+    call('ZREM', key, member)
+    call('HINCRBY', $STATE, 'aside', 1)
+    notify_named('$damage')
+    shard.aside = (shard.aside or 0) + 1
+    return shard.aside < $ASIDE_MAX
+end
+-- Returns the first members of a range, as the command `verb` takes it. Sets aside those of another length. After too many it returns
+-- none: the next call goes on.
+local function whole(verb, key, from, to, limit, length, or_length)
+    while true do
+        local members, is_whole, may_go_on = call(verb, key, from, to, 'LIMIT', 0, limit), true, true
+        for _, member in ipairs(members) do
+            if #member ~= length and #member ~= or_length and may_go_on then is_whole, may_go_on = false, set_aside(key, member) end
+        end
+        if is_whole then return members end
+        if not may_go_on then return {} end
+    end
+end
+
 shard.swept = {reclaimed = 0, expired = 0, removed = 0, forgotten = 0}
 
 -- Returns the position after a chunk. A chunk has its length, in one byte or in 255 and four, then its bytes.
@@ -195,6 +217,6 @@ local function put_run(id, run)
     return row
 end
 
-rules.within, rules.as_chunk, rules.behind_chunk, rules.head, rules.record_of, rules.put_record = within, as_chunk, behind_chunk, head, record_of, put_record
+rules.set_aside, rules.whole, rules.within, rules.as_chunk, rules.behind_chunk, rules.head, rules.record_of, rules.put_record = set_aside, whole, within, as_chunk, behind_chunk, head, record_of, put_record
 rules.payload_apart, rules.kind_of, rules.history, rules.history_of, rules.put_history = payload_apart, kind_of, history, history_of, put_history
 rules.run_of, rules.set_company, rules.set_history, rules.put_run = run_of, set_company, set_history, put_run

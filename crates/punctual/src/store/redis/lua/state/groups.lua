@@ -42,7 +42,7 @@ local function is_open(group) return group_opens(group) <= now end
 local function first_of_group(group)
     local prefix, first, level = group.q .. char($GROUPED) .. group.gid, $NEVER, 0
     while level < $LEVELS do
-        local member = call('ZRANGEBYLEX', $TIMELINE, '[' .. prefix .. char(level), '(' .. prefix .. char($LEVELS), 'LIMIT', 0, 1)[1]
+        local member = whole('ZRANGEBYLEX', $TIMELINE, '[' .. prefix .. char(level), '(' .. prefix .. char($LEVELS), 1, 44)[1]
         if not member then break end
         local run_at
         level, run_at = unp('>BI6', member, 21)
@@ -91,10 +91,22 @@ end
 -- Returns the tag of a group that is activated.
 local function come(row, weight) return row.time + math.floor($STRIDE / weight) - 1 end
 -- Returns the members of GROUPS_BY_PLACE in one place of a queue, up to `till`, at most `limit`. NEVER stands for all of them: tags go on
--- behind it.
+-- behind it. A group that does not stand there by its own row is put where it belongs, by hand_over().
 local function groups_in(q, place, till, limit)
     local to = till < $NEVER and place .. pack('>I7', till + 1) or char(byte(place) + 1)
-    return call('ZRANGEBYLEX', $GROUPS_BY_PLACE, '[' .. q .. place, '(' .. q .. to, 'LIMIT', 0, limit)
+    while true do
+        local is_sound = true
+        local members = whole('ZRANGEBYLEX', $GROUPS_BY_PLACE, '[' .. q .. place, '(' .. q .. to, limit, 27)
+        for _, member in ipairs(members) do
+            local group = group_of(q, sub(member, 12))
+            if group.place .. pack('>I7', group.at) ~= sub(member, 4, 11) then
+                touch_group(q, group.gid)
+                if not set_aside($GROUPS_BY_PLACE, member) then return {} end
+                is_sound = false
+            end
+        end
+        if is_sound then return members end
+    end
 end
 local function group_in(q, member) return group_of(q, sub(member, 12)) end
 -- Returns the groups whose places depend on the clock, up to a bound of each place. All are read before one of them is moved.
@@ -158,8 +170,13 @@ local function first_group(q)
         end
         return was_blocked(q) and min(first, now) or first
     end
-    local first = call('ZRANGEBYLEX', $GROUPS_BY_PLACE, '[' .. q .. 'r', '(' .. q .. 'x', 'LIMIT', 0, 1)[1]
-    local is_ready = first and sub(first, 4, 4) == 'r' or was_blocked(q)
+    local first, place
+    repeat
+        first = whole('ZRANGEBYLEX', $GROUPS_BY_PLACE, '[' .. q .. 'r', '(' .. q .. 'x', 1, 27)[1]
+        place = first and sub(first, 4, 4)
+        local is_sound = not first or place == 'r' or place == 'w'
+    until is_sound or not set_aside($GROUPS_BY_PLACE, first)
+    local is_ready = place == 'r' or was_blocked(q)
     return is_ready and now or first and unp('>I7', first, 5) or $NEVER
 end
 -- Handles new settings: the limits of groups may have changed. Groups beyond these follow later.

@@ -72,11 +72,11 @@ local function timed(q, run_at, id) return q .. 'd' .. pack('>I7', run_at) .. id
 local function first_blocked(prefix, lifo)
     if not lifo then
         local from, to = within(prefix)
-        return call('ZRANGEBYLEX', $TIMELINE, from, to, 'LIMIT', 0, 1)[1]
+        return whole('ZRANGEBYLEX', $TIMELINE, from, to, 1, 48, 64)[1]
     end
     for level = 0, $LEVELS - 1 do
         local from, to = within(prefix .. char(level))
-        local first = call('ZREVRANGEBYLEX', $TIMELINE, to, from, 'LIMIT', 0, 1)[1]
+        local first = whole('ZREVRANGEBYLEX', $TIMELINE, to, from, 1, 48, 64)[1]
         if first then return first end
     end
 end

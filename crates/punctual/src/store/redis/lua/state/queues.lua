@@ -39,21 +39,15 @@ local function put_settings(q, row)
     local at = behind_chunk(row, NAMED_AT)
     call('HSET', $SETTINGS, q, sub(row, 1, at - 1), q .. 'j', sub(row, at))
 end
+-- Stores settings under the name of a queue, whatever name they have.
+local function put_settings_as(q, name, row)
+    put_settings(q, sub(row, 1, NAMED_AT - 1) .. as_chunk(name) .. sub(row, behind_chunk(row, NAMED_AT)))
+end
 -- Returns the settings of a queue as callers read them. Before format 4 they were one row.
 local function settings_of(q)
     local row = queue(q)
     return row.is_torn and row.stored or row.stored .. (call('HGET', $SETTINGS, q .. 'j') or '')
 end
--- Makes a queue with these settings.
-local function new_queue(name, row)
-    if shard.is_new or shard.format < $FORMAT then shard.put_shard() end
-    local q = pack('>I3', call('HLEN', $QUEUES) + 1)
-    call('HSET', $QUEUES, name, q)
-    call('ZADD', $NAMES, 0, name)
-    put_settings(q, row)
-    return q
-end
-
 -- The names and settings of queues stay for ever. A queue that holds nothing is at rest. Calls that go through all
 -- queues to count or to sweep skip it, until it gets a job or other settings.
 local function holds_something(q)
@@ -63,6 +57,40 @@ local function holds_something(q)
     end
     return false
 end
+-- Returns the number that the settings of a queue have, if the number of its name can not be read: reads the settings of all queues.
+local function numbered(name)
+    local cursor = '0'
+    repeat
+        local some = call('HSCAN', $SETTINGS, cursor, 'COUNT', 100)
+        cursor = some[1]
+        for i = 1, #some[2], 2 do
+            if #some[2][i] == 3 and name_of(some[2][i]) == as_chunk(name) then return some[2][i] end
+        end
+    until cursor == '0'
+end
+-- Makes a queue with these settings.
+local function new_queue(name, row)
+    if shard.is_new or shard.format < $FORMAT then shard.put_shard() end
+    local q
+    if call('HEXISTS', $QUEUES, name) == 1 then
+        q = numbered(name)
+        if q then
+            call('HSET', $QUEUES, name, q)
+            return q
+        end
+    end
+    -- A number is used once, also if the names of others are gone.
+    local n = call('HLEN', $QUEUES)
+    repeat
+        n = n + 1
+        q = pack('>I3', n)
+    until call('HEXISTS', $SETTINGS, q) == 0 and not holds_something(q)
+    call('HSET', $QUEUES, name, q)
+    call('ZADD', $NAMES, 0, name)
+    put_settings(q, row)
+    return q
+end
+
 local function rest(q, name)
     local row = queue(q)
     call('ZADD', $NAMES, 0, '\0' .. name)
@@ -111,5 +139,5 @@ local function is_hidden(job)
     return job.ended and job.ended + limits_of(job.q).keep[job.state][1] <= now
 end
 
-rules.limits_of, rules.counter, rules.name_of, rules.put_settings, rules.settings_of = limits_of, counter, name_of, put_settings, settings_of
+rules.limits_of, rules.counter, rules.name_of, rules.put_settings, rules.put_settings_as, rules.settings_of = limits_of, counter, name_of, put_settings, put_settings_as, settings_of
 rules.new_queue, rules.wake, rules.hint_wide, rules.of, rules.load, rules.is_hidden = new_queue, wake, hint_wide, of, load, is_hidden

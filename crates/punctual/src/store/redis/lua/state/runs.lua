@@ -116,7 +116,7 @@ local function shorten(named)
     for _, q in ipairs(named) do
         if not met[q] then
             met[q] = true
-            local some = call('ZREVRANGEBYLEX', $LEASES, '(' .. q .. '\255', '[' .. q, 'LIMIT', 0, $RECLAIM_MAX)
+            local some = whole('ZREVRANGEBYLEX', $LEASES, '(' .. q .. '\255', '[' .. q, $RECLAIM_MAX, 25)
             for _, member in ipairs(some) do last[#last + 1] = sub(member, 4) .. q end
         end
     end
@@ -137,7 +137,7 @@ local function reclaim(named, limit, after)
     for _, q in ipairs(named) do
         if not met[q] then
             met[q] = true
-            local some = call('ZRANGEBYLEX', $LEASES, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, limit)
+            local some = whole('ZRANGEBYLEX', $LEASES, '[' .. q, '(' .. q .. at6(now + 1), limit, 25)
             for _, member in ipairs(some) do expired[#expired + 1] = sub(member, 4) .. q end
         end
     end
@@ -145,13 +145,17 @@ local function reclaim(named, limit, after)
     local answer = {}
     for i = 1, min(#expired, limit) do
         local id, q = sub(expired[i], 7, 22), sub(expired[i], 23)
-        local job = load(id)
+        local job, member = load(id), q .. sub(expired[i], 1, 6) .. id
+        local is_its_own = job and job.run and lease_member(job) == member
+        if not is_its_own then call('ZREM', $LEASES, member) end
         if not job or not job.run then
             -- A lease without a job is of no use: it is dropped, as an audit would do.
             end_lost(q, id)
-            call('ZREM', $LEASES, q .. sub(expired[i], 1, 6) .. id)
             call('HDEL', $RUNS, id)
-        elseif shard.over_at(job.run.till, job.run.lasts) + (after or 0) <= now then
+        elseif not is_its_own and call('ZSCORE', $LEASES, lease_member(job)) then
+            -- The run goes on under another end.
+            set_aside($LEASES, member)
+        elseif not is_its_own or shard.over_at(job.run.till, job.run.lasts) + (after or 0) <= now then
             answer[#answer + 1] = pack('>I8', job.run.fence) .. id .. char(reclaimed(job)) .. name_of(q)
         end
     end

@@ -5,7 +5,7 @@ local FORGET_ROUNDS_MAX, FORGET_LOOK = 4, 100
 -- Each part returns how much it did, and when there will be more to do.
 -- This part stops once `bytes_max` bytes of records have been read.
 local function expire(q, bytes_max, limit)
-    local due = call('ZRANGEBYLEX', $EXPIRIES, '[' .. q, '(' .. q .. at6(now + 1), 'LIMIT', 0, limit)
+    local due = whole('ZRANGEBYLEX', $EXPIRIES, '[' .. q, '(' .. q .. at6(now + 1), limit, 25)
     for i, member in ipairs(due) do
         local job = load(sub(member, 10))
         if job and job.state == $WAITING then
@@ -18,7 +18,7 @@ local function expire(q, bytes_max, limit)
     end
     if #due == limit then return #due, now end
     local from, to = within(q)
-    local first = call('ZRANGEBYLEX', $EXPIRIES, from, to, 'LIMIT', 0, 1)[1]
+    local first = whole('ZRANGEBYLEX', $EXPIRIES, from, to, 1, 25)[1]
     return #due, first and unp('>I6', first, 4) or $NEVER
 end
 -- Returns the bounds of jobs and bytes above which upkeep as a part of another call starts. It then removes down to those of the settings.
@@ -29,7 +29,7 @@ end
 -- Removes ended jobs past a bound, oldest end first. `slice`: see sweep().
 local function retire(q, state, slice, limit)
     local from, to = within(q .. char(state))
-    local first = call('ZRANGEBYLEX', $ENDED_JOBS, from, to, 'LIMIT', 0, 1)[1]
+    local first = whole('ZRANGEBYLEX', $ENDED_JOBS, from, to, 1, 30)[1]
     if not first then return 0, $NEVER end
     local keep = limits_of(q).keep[state]
     local count = call('ZLEXCOUNT', $ENDED_JOBS, from, to)
@@ -43,7 +43,7 @@ local function retire(q, state, slice, limit)
     end
     if not is_past(first) then return 0, unp('>I6', first, 5) + keep[1] end
     local members, ids, payloads, next = {}, {}, {}, $NEVER
-    for i, member in ipairs(call('ZRANGEBYLEX', $ENDED_JOBS, from, to, 'LIMIT', 0, limit + 1)) do
+    for i, member in ipairs(whole('ZRANGEBYLEX', $ENDED_JOBS, from, to, limit + 1, 30)) do
         local is_over = limit < i or slice and 1 < i and $BATCH_BYTES_MAX <= shard.bytes
         if is_over or not is_past(member) then
             next = is_over and now or unp('>I6', member, 5) + keep[1]
@@ -68,7 +68,7 @@ local function retire(q, state, slice, limit)
 end
 local function forget_ids(q, limit)
     local from, to = within(q)
-    local old = call('ZRANGEBYLEX', $REMEMBERED_BY_END, from, to, 'LIMIT', 0, limit)
+    local old = whole('ZRANGEBYLEX', $REMEMBERED_BY_END, from, to, limit, 25)
     if #old == 0 then return 0, $NEVER end
     local over = call('ZLEXCOUNT', $REMEMBERED_BY_END, from, to) - $ID_MEMORY_MAX
     for i, member in ipairs(old) do
@@ -80,12 +80,12 @@ local function forget_ids(q, limit)
     return #old, #old == limit and now or $NEVER
 end
 local function forget_windows(limit)
-    local past_end = call('ZRANGEBYLEX', $WINDOWS, '-', '(' .. at6(now + 1), 'LIMIT', 0, limit)
+    local past_end = whole('ZRANGEBYLEX', $WINDOWS, '-', '(' .. at6(now + 1), limit, 22)
     for _, member in ipairs(past_end) do
         call('ZREM', $WINDOWS, member)
         call('HDEL', $UNIQUE_KEYS, sub(member, 7))
     end
-    local first = call('ZRANGEBYLEX', $WINDOWS, '-', '+', 'LIMIT', 0, 1)[1]
+    local first = whole('ZRANGEBYLEX', $WINDOWS, '-', '+', 1, 22)[1]
     return #past_end, first and unp('>I6', first) or $NEVER
 end
 -- Instances are checked in the order of their last calls. One that called again gets its new time first. Instances
@@ -97,7 +97,7 @@ local function forget_calls(limit)
         local is_in_order = true
         for i = 1, #idle, 2 do
             local last = call('HGET', $CALLS, idle[i])
-            local at = last and unp('>I6', last, 9)
+            local at = last and 14 <= #last and unp('>I6', last, 9)
             if at and tonumber(idle[i + 1]) < at then
                 call('ZADD', $CALLS_BY_TIME, text(at), idle[i])
                 is_in_order = false

@@ -111,7 +111,7 @@ for i = 5, #ARGV, 3 do
     local id, digest, guard = ARGV[i], ARGV[i + 1], ARGV[i + 2]
     if id == '' then id = holder(digest) end
     local job = id and load(id)
-    if not job or guard ~= '' and call('HGET', $QUEUES, sub(guard, 6)) ~= job.q then
+    if not job or guard ~= '' and number_of(sub(guard, 6)) ~= job.q then
         not_found()
     elseif guard ~= '' and byte(guard) ~= job.state then
         answer('W', job)

@@ -67,7 +67,7 @@ end
 -- Returns the position of a group's digest in a rest.
 local function gid_at(flags) return lock_at(flags) + (flags % 64 >= 32 and 20 or 0) end
 
-local last = call('HGET', $CALLS, key)
+local last = last_call(key, number)
 local is_over = last and number <= unp('>I8', last)
 -- If the last call is this one, its row says which of its scripts ran. It also says which jobs of this script were not
 -- inserted: there was no room, or, with OTHER added to the position, the id or the key was known. For a call of one script,
@@ -120,7 +120,7 @@ local function existing_or_holder(i)
     local rec = call('HGET', $RECORDS, id)
     if rec then
         local name = ARGV[5 + 3 * unp('>I2', spec)]
-        return queue_of(rec) == call('HGET', $QUEUES, name) and existing(id, rules().kind_of(rec)) or 'X' .. id
+        return queue_of(rec) == number_of(name) and existing(id, rules().kind_of(rec)) or 'X' .. id
     end
     local at = key_at(byte(spec, 3))
     local digest = at and unp('>c16', ARGV[rests_at + i - 1], at)
@@ -150,7 +150,7 @@ local named = {}
 for i = 1, nq do
     local at = 5 + 3 * i
     local name, version = ARGV[at], tonumber(ARGV[at + 1])
-    local q = call('HGET', $QUEUES, name)
+    local q = number_of(name)
     named[i] = {name = name, row = ARGV[at + 2], q = q, added = 0}
     if q then
         if queue(q).version ~= version then return {'stale', i, rules().settings_of(q)} end
@@ -397,7 +397,7 @@ for i = 1, nq do
     local q, due = of.q, of.earliest
     if q then
         shard.notifications[q] = KEYS[$NOTIFICATIONS + i - 1]
-        if 0 < of.added then call('HINCRBY', $COUNTERS, q .. 'b', of.added) end
+        if 0 < of.added then add(q .. 'b', of.added) end
         -- Waiting processes know the first due job. Only an earlier one needs a notification.
         if due and due <= now and now < queue(q).spare then
             call('ZADD', shard.notifications[q], 'LT', 0, 'r')

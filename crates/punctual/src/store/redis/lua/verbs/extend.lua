@@ -10,7 +10,7 @@
 local nq = tonumber(ARGV[2])
 local first = 3 + nq
 for i = 1, nq do
-    local q = call('HGET', $QUEUES, ARGV[2 + i])
+    local q = number_of(ARGV[2 + i])
     if q then shard.notifications[q] = KEYS[$NOTIFICATIONS + i - 1] end
 end
 local names, is_named = {}, {}

@@ -105,15 +105,15 @@ if 0 < acked then
 end
 for q, of in pairs(met) do
     if 0 < of.acks then
-        if of.bytes ~= 0 then call('HINCRBY', $COUNTERS, q .. 'b', -of.bytes) end
+        if of.bytes ~= 0 then add(q .. 'b', -of.bytes) end
         if of.keeps then
-            if of.bytes ~= 0 then call('HINCRBY', $COUNTERS, q .. char($DONE), of.bytes) end
+            if of.bytes ~= 0 then add(q .. char($DONE), of.bytes) end
             -- Most acks need no upkeep: the last upkeep counted how many need none (see grant() in state/upkeep.lua), and the next one
             -- comes before these jobs are past their age.
             local row = queue(q)
             local age = unp('>I7', row.stored, 24)
             if age == $OPEN then age = $KEEP_SHORT_AGE end
-            if now + age < row.due or $END_BYTES * of.acks < of.bytes or call('HINCRBY', $COUNTERS, q .. 'e', -of.acks) < 0 then
+            if now + age < row.due or $END_BYTES * of.acks < of.bytes or add(q .. 'e', -of.acks) < 0 then
                 pending().hint(q, 0)
             end
         end

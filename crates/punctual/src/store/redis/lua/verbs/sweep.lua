@@ -7,8 +7,16 @@
 -- there depend on what ended. Cost: O(queues + limit log N).
 drains()
 local names, from = next_queues(ARGV[4])
-local named = {}
-for i, name in ipairs(names) do named[i] = call('HGET', $QUEUES, name) end
+local named, known = {}, {}
+for _, name in ipairs(names) do
+    local q = number_of(name)
+    if q then
+        named[#named + 1], known[#named + 1] = q, name
+    else
+        rules().set_aside($NAMES, name)
+    end
+end
+names = known
 local slice = {names = names, is_last = from == '', ageless = ARGV[3] == '1', next_reclaim = $NEVER}
 mark()
 local stopped = rules().sweep(named, tonumber(ARGV[2]), slice)

@@ -5,7 +5,7 @@
 --   job: id; record; its payload, if the record says that it is stored apart; history.
 -- Cost: as reserve.
 drains()
-local q, n = call('HGET', $QUEUES, ARGV[2]), tonumber(ARGV[3])
+local q, n = number_of(ARGV[2]), tonumber(ARGV[3])
 mark()
 local answer = {shard.epoch, '', ''}
 local named = {}

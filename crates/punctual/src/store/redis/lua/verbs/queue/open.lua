@@ -3,7 +3,7 @@
 -- ARGV: now, name, gid16 or ''.
 -- Answers: 1, or 0 if there is no such queue.
 -- Cost: O(log N).
-local q, gid = call('HGET', $QUEUES, ARGV[2]), ARGV[3]
+local q, gid = number_of(ARGV[2]), ARGV[3]
 if not q then return 0 end
 -- A queue must be able to go on when the server is full, too.
 drains()

@@ -5,7 +5,7 @@
 -- Answers: deleted, more (0 or 1), notifications left to the caller; nothing for an unknown queue.
 -- Cost: O(limit log N).
 drains()
-local q, limit = call('HGET', $QUEUES, ARGV[2]), tonumber(ARGV[3])
+local q, limit = number_of(ARGV[2]), tonumber(ARGV[3])
 if not q then return {} end
 local deleted = 0
 for _, level in ipairs({0, 1, 2, $BLOCKED, $GROUPED}) do
@@ -23,7 +23,7 @@ for _, level in ipairs({0, 1, 2, $BLOCKED, $GROUPED}) do
             rules().delete(job)
         else
             call('ZREM', $TIMELINE, member)
-            if level == $GROUPED then
+            if level == $GROUPED and #member == 44 then
                 call('ZREM', $GROUPS_BY_PLACE, rules().timed(q, unp('>I6', member, 22), rules().id_in(member)))
                 rules().touch_group(q, sub(member, 5, 20))
             end

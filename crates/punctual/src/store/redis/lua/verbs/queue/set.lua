@@ -6,7 +6,7 @@
 -- Answers: 1, or 0, or the negative epoch if that is a later one.
 -- It checks up to 300 groups in each place again. Groups beyond these that wait for a rate keep their time. Cost:
 -- O(groups log N).
-local q, version, is_copy = call('HGET', $QUEUES, ARGV[2]), tonumber(ARGV[3]), ARGV[5] == 'c'
+local q, version, is_copy = number_of(ARGV[2]), tonumber(ARGV[3]), ARGV[5] == 'c'
 if tonumber(ARGV[4]) < shard.epoch then return -shard.epoch end
 local stored = q and queue(q).version or 0
 if is_copy and version < stored or not is_copy and version ~= stored then return 0 end

@@ -6,7 +6,7 @@
 -- Cost: one queue: O(log N). All: see walk(), two commands for each state in which a queue keeps jobs, and four for 256 queues.
 local name, from, sum = ARGV[2], ARGV[3], {0, 0, 0, 0, 0, 0, 0, 0}
 if name ~= '' then
-    local q = call('HGET', $QUEUES, name)
+    local q = number_of(name)
     return {'', unpack(q and counted(q) or sum)}
 end
 if from == '' then

@@ -6,7 +6,7 @@
 local q, width, buckets = '', tonumber(ARGV[3]), tonumber(ARGV[4])
 local jobs, answer = {}, {string.format('%.0f', now), '', 0}
 if ARGV[2] ~= '' then
-    q = call('HGET', $QUEUES, ARGV[2])
+    q = number_of(ARGV[2])
     if not q then return answer end
 end
 answer[2] = walk(q, ARGV[5], min(now + width * buckets, $INSTANT_MAX_MS + 1), width, function(bucket, n)

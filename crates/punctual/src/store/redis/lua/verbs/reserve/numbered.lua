@@ -17,7 +17,7 @@ local function numbered_reserve(from, first_notification, services)
     local named, shares, room, walks, places, holds, doubts = {}, {}, {}, {}, {}, {}, {}
     local wakes, nothing = {}, pack('>I7B', $NEVER, 0)
     for i = from + 6, #ARGV, 4 do
-        local q, place = call('HGET', $QUEUES, ARGV[i]), (i - from - 6) / 4
+        local q, place = number_of(ARGV[i]), (i - from - 6) / 4
         wakes[place + 1] = nothing
         if q then
             local at = #named + 1
@@ -29,12 +29,16 @@ local function numbered_reserve(from, first_notification, services)
     end
     local answer = {'', '', ''}
     local key, number = ARGV[from] .. 'r', tonumber(ARGV[from + 1])
-    local last = call('HGET', $CALLS, key)
+    local last = last_call(key, number)
     local is_repetition = last and number <= unp('>I8', last)
     -- `ends`: q → when its first lease ends; `first`: the first fence; `left_over`: slots that got no job.
     local ends, first, left_over = {}, nil, 0
     local function read_end(q)
         local first = call('ZRANGEBYLEX', $LEASES, '[' .. q, '(' .. q .. '\255', 'LIMIT', 0, 1)[1]
+        if first and #first ~= 25 then
+            rules().set_aside($LEASES, first)
+            return now
+        end
         return first and unp('>I6', first, 4) or $NEVER
     end
     if is_repetition then

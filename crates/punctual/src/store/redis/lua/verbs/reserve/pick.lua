@@ -76,8 +76,10 @@ local function pick(walk, most, till, state, each)
             call('ZREMRANGEBYLEX', $TIMELINE, '[' .. first, '[' .. last)
             if walk.gid then
                 local timed = {}
-                for i = 1, looked do timed[i] = rules().timed(q, unp('>I6', members[i], level_at + 1), ids[i]) end
-                call('ZREM', $GROUPS_BY_PLACE, unpack(timed))
+                for i = 1, looked do
+                    if history_at <= #members[i] then timed[#timed + 1] = rules().timed(q, unp('>I6', members[i], level_at + 1), ids[i]) end
+                end
+                if 0 < #timed then call('ZREM', $GROUPS_BY_PLACE, unpack(timed)) end
             end
         end
         if looked == #members then walk.due = nil end
