@@ -98,6 +98,9 @@ pub const SNOOZES_MAX: u32 = 10_000;
 /// The shortest snooze; shorter ones are lengthened to it (S10).
 pub const SNOOZE_MIN: Duration = Duration::from_millis(100);
 
+/// The most calls that an instance has made since one that arrives late. A stored number that is further ahead of a call is damage, and counts as none.
+pub(crate) const CALLS_AHEAD_MAX: u64 = 1 << 19;
+
 /// The expired leases that one reserve or take reclaims (S9).
 pub const RECLAIM_MAX: usize = 32;
 /// How long after a lease could be reclaimed a sweep or an operator's action reclaims it: nobody serves its queue, or its workers would have

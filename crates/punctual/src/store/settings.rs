@@ -177,6 +177,17 @@ impl QueueSettings {
         self.defaults.check()
     }
 
+    /// Returns the settings in force if the stored ones cannot be read: a newer version may have written them, so nothing is allowed that they
+    /// might forbid.
+    #[cfg(any(feature = "sqlite", feature = "redis"))]
+    pub(crate) fn unreadable() -> Self {
+        let reason =
+            "its settings can't be read by this version; set them anew, or start the version that wrote them";
+        let pause = Pause { since_ms: 0, by: "punctual".to_owned(), reason: reason.to_owned() };
+        let all = Keep { age_ms: u64::MAX, count: u64::MAX, bytes: u64::MAX };
+        Self { paused: Some(pause), done: all, dead: all, cancelled: all, ..Self::default() }
+    }
+
     /// Returns the stored form: JSON without the settings that equal their defaults.
     #[cfg(any(feature = "sqlite", feature = "redis"))]
     pub(crate) fn stored(&self) -> String {

@@ -6,6 +6,8 @@
 
 #[path = "../support/console.rs"]
 mod console;
+#[path = "../support/damage.rs"]
+mod damaged;
 #[path = "../support/proxy.rs"]
 mod proxy;
 #[path = "../support/redis.rs"]

@@ -5,6 +5,9 @@
 mod audit;
 mod compact;
 mod damage;
+#[path = "../support/damage.rs"]
+mod damaged;
+mod damaged_columns;
 #[cfg(target_os = "linux")]
 mod full;
 mod group;

@@ -31,7 +31,7 @@ pub(super) async fn audit(shard: &Shard, layout: &Layout, audit: Audit) -> Resul
         from.to_vec(),
         digits(BATCH_MAX as u64),
         digits(u64::from(audit.repair)),
-        settings::encode("", &QueueSettings::default(), 1, Share::of(layout, "", shard.number)),
+        settings::encode("", &QueueSettings::unreadable(), 1, Share::of(layout, "", shard.number)),
     ];
     let mut reply = shard.ask(&SCRIPTS.audit, &DOC_KEYS.map(|key| shard.key(key)), args).await?;
     let next = reply.bytes()?;

@@ -58,8 +58,6 @@ const WALK_COMMANDS: u64 = 1_000;
 
 /// The most rows that a script reads at once before their size is known. Each can have a mebibyte.
 const READ_AT_ONCE: u64 = 16;
-/// The most calls that an instance has made since one that arrives late. A number that is further ahead is damage.
-const CALLS_AHEAD_MAX: u64 = 1 << 19;
 /// The most members that a call sets aside because something else damaged them.
 const ASIDE_MAX: u64 = 256;
 /// The most acks between two sweeps of a queue that keeps done jobs. Each of them would cost a third of a life.
@@ -149,7 +147,7 @@ fn numbers() -> Vec<(&'static str, u64)> {
         ("OPEN", OPEN),
         ("READ_AT_ONCE", READ_AT_ONCE),
         ("ASIDE_MAX", ASIDE_MAX),
-        ("CALLS_AHEAD_MAX", CALLS_AHEAD_MAX),
+        ("CALLS_AHEAD_MAX", limits::CALLS_AHEAD_MAX),
         ("WITHIN_RECORD_MAX", WITHIN_RECORD_MAX),
         ("REMOVED_PER_READ", REMOVED_PER_READ),
         ("WALK_COMMANDS", WALK_COMMANDS),

@@ -45,6 +45,12 @@ const RECORDS: &str = named(FILE, "records");
 const HAS_ENDED: &str = named(FILE, "has_ended");
 const RUNS_AS: &str = named(FILE, "runs_as");
 const MOVE_RECORD: &str = named(FILE, "move_record");
+const NAME_RECORD: &str = named(FILE, "name_record");
+const QUEUES_OF: &str = named(FILE, "queues_of");
+const SET_QUEUE: &str = named(FILE, "set_queue");
+
+/// No queue has this number, or a larger one.
+const FOUND_MAX: i64 = 1 << 32;
 
 /// A table of entries, most of which name a job.
 struct Entries {
@@ -322,20 +328,58 @@ impl Slice {
         for (at, id) in rows {
             match id {
                 Some(id) => self.record(tx, at, id)?,
-                // Without a readable id it cannot be repaired. Its bytes stay in the file.
-                None => self.done.findings.push(Finding {
-                    id: None,
-                    queue: None,
-                    what: "corrupt".into(),
-                    detail: format!("the record in slot {at} has no id"),
-                    repaired: false,
-                }),
+                None => self.nameless(tx, at)?,
             }
         }
         Ok(last.map_or_else(|| From::table(0), From::Records))
     }
 
-    fn record(&mut self, tx: &mut Tx<'_>, at: i64, id: JobId) -> Step<()> {
+    /// Gives a record without a readable id another one. Then it is in no place, and dead.
+    fn nameless(&mut self, tx: &mut Tx<'_>, at: i64) -> Step<()> {
+        let id = JobId::derived("punctual", None, &format!("the record in slot {at}"));
+        self.found(
+            Some(id),
+            None,
+            "corrupt",
+            "a record without an id; a repair gives it this one, and makes it dead",
+        );
+        let Found::Free(free) = tx.find_slot(id)? else { return Ok(()) };
+        if self.repair {
+            tx.conn.prepare_cached(NAME_RECORD)?.execute(params![at, free, id.as_bytes()])?;
+            self.record(tx, free, id)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the queue of a record whose own is not there: that of its place, or one that is made of its number.
+    fn queue_of_place(&mut self, tx: &mut Tx<'_>, slot: i64, id: JobId) -> Step<Option<Q>> {
+        let detail = "a record of a queue that is not there; a repair puts it into that of its place, or into a new one with `found` in its name";
+        self.found(Some(id), None, "corrupt", detail);
+        if !self.repair {
+            return Ok(None);
+        }
+        let numbers = tx.conn.prepare_cached(QUEUES_OF)?.query_row(params![id.as_bytes(), slot], |row| {
+            [0, 1, 2].into_iter().map(|at| row.get::<_, Value>(at)).collect::<rusqlite::Result<Vec<_>>>()
+        })?;
+        let numbers = numbers
+            .into_iter()
+            .filter_map(|value| if let Value::Integer(n) = value { Some(n) } else { None });
+        for qid in numbers.clone() {
+            if let Some(q) = tx.queue_by_qid(qid)? {
+                tx.conn.prepare_cached(SET_QUEUE)?.execute(params![slot, qid])?;
+                return Ok(Some(q));
+            }
+        }
+        let number = numbers.filter(|qid| (1..FOUND_MAX).contains(qid)).last();
+        let q = match number {
+            Some(qid) => tx.found_queue(qid)?,
+            None => tx.queue_or_new("found")?,
+        };
+        tx.conn.prepare_cached(SET_QUEUE)?.execute(params![slot, tx.at(q).qid])?;
+        Ok(Some(q))
+    }
+
+    fn record(&mut self, tx: &mut Tx<'_>, mut at: i64, id: JobId) -> Step<()> {
         let (first, last) = tx.slots(id)?;
         if !(first..=last).contains(&at) {
             self.found(Some(id), None, "corrupt", "a record that lies where its id does not lead");
@@ -344,18 +388,31 @@ impl Slice {
             }
             let Found::Free(free) = tx.find_slot(id)? else { return Ok(()) };
             tx.conn.prepare_cached(MOVE_RECORD)?.execute([at, free])?;
+            at = free;
         }
-        let Some(job) = tx.job(id)? else { return Ok(()) };
-        let Some(q) = tx.queue_by_qid(job.qid)? else {
-            self.done.findings.push(Finding {
-                id: Some(id),
-                queue: None,
-                what: "corrupt".into(),
-                detail: "a record of a queue that is not there".to_owned(),
-                repaired: false,
-            });
-            return Ok(());
+        let Some(mut job) = tx.job(id)? else { return Ok(()) };
+        let q = match tx.queue_by_qid(job.qid)? {
+            Some(q) => q,
+            None => match self.queue_of_place(tx, at, id)? {
+                Some(q) => q,
+                None => return Ok(()),
+            },
         };
+        if tx.at(q).name.is_empty() {
+            self.found(
+                Some(id),
+                None,
+                "corrupt",
+                "a queue without a name; a repair gives it one with `found` in it",
+            );
+            if self.repair {
+                tx.found_queue(tx.at(q).qid)?;
+            }
+        }
+        if tx.at(q).qid != job.qid {
+            let Some(again) = tx.job(id)? else { return Ok(()) };
+            job = again;
+        }
         let lease = tx.lease(id)?;
         let has_ended = tx.conn.prepare_cached(HAS_ENDED)?.exists([id.as_bytes()])?;
         let (is_due, is_blocked) = (tx.is_due(&job)?, tx.is_blocked(&job)?);
@@ -446,7 +503,8 @@ impl Slice {
             };
             self.found(id, queue.filter(|name| !name.is_empty()), entries.what, entries.detail);
             // A group with a readable name is filed again.
-            if self.repair && !(table == GROUP && says_its_name(row)) {
+            let is_filed_again = table == GROUP && says_its_name(row) && is_of_a_queue(tx, row)?;
+            if self.repair && !is_filed_again {
                 let key = params_from_iter(&row[..entries.key_columns]);
                 tx.conn.prepare_cached(entries.drop)?.execute(key)?;
             }
@@ -486,6 +544,12 @@ impl Slice {
 /// Returns whether the key of a group's row is the digest of its name.
 fn says_its_name(row: &[Value]) -> bool {
     matches!(&row[2], Value::Text(name) if as_key(&row[1]) == Some(group_digest(name)))
+}
+
+/// Returns whether the queue of an entry exists; its number comes first.
+fn is_of_a_queue(tx: &mut Tx<'_>, row: &[Value]) -> Step<bool> {
+    let Value::Integer(qid) = row[0] else { return Ok(false) };
+    Ok(tx.queue_by_qid(qid)?.is_some())
 }
 
 /// Notes an event of the concurrency key or group of an entry, if it has one.

@@ -1,6 +1,6 @@
 -- audit: one slice of a consistency check: some `limit` entries of one key, or a mebibyte of what they hold.
 -- KEYS: common, d, f.
--- ARGV: now, which key, where to go on or '', limit, 1 to repair, the settings of a new queue without a name.
+-- ARGV: now, which key, where to go on or '', limit, 1 to repair, the settings of a queue whose own can not be read, without a name.
 -- Answers: where to go on or ''; how many entries were checked; notifications left to the caller; the ids of the
 --   checked records in a row; then per finding: id or '', name of the queue as a chunk or '', what, detail, 1 if it was
 --   repaired.
@@ -454,7 +454,7 @@ local function name_of_queue(name, q)
     -- Concurrency keys have entries there, too, between these: 'k'.
     local has_groups = row.let == 0 and (has('b', 'k') or has('l', 'x'))
     if is_gone then
-        found_queue(name, 'the settings of a queue are damaged: it gets the defaults')
+        found_queue(name, 'settings that can not be read, so the queue is paused; a repair pauses it for good, with the defaults otherwise')
     elseif has_groups then
         found_queue(name, 'the queue does not know that it has groups')
     end
@@ -470,8 +470,8 @@ local function name_of_queue(name, q)
     pending().notify(q, now)
 end
 -- Checks that the name of a queue leads to its settings.
-local function settings(q, row)
-    if #q ~= 3 or #row < 133 then return end
+local function settings(q)
+    if #q ~= 3 or not is_readable(q) then return end
     local chunk = rules().name_of(q)
     local name = sub(chunk, #chunk < 256 and 2 or 6)
     local is = call('HGET', $QUEUES, name)

@@ -25,13 +25,13 @@ use super::{FILE, From, lowest, page};
 use crate::{
     core::{error::Result, limits::BATCH_MAX},
     store::{
-        Audited, Finding,
+        Audited, Finding, QueueSettings,
         sqlite::{
             SqliteStore,
             engine::{
                 fault::Step,
                 sql::named,
-                tx::{Tally, Tx, unreadable},
+                tx::{Tally, Tx},
             },
             state::{
                 codec::countable,
@@ -144,7 +144,7 @@ fn correct(tx: &mut Tx<'_>, repairs: Option<&Value>, wrong: &[Wrong]) -> Step<bo
         let Some(q) = tx.queue_by_qid(*qid)? else { continue };
         tx.tally(q).shift(*kept, *counted);
         if tx.at(q).corrupt {
-            tx.put_settings(q, unreadable())?;
+            tx.put_settings(q, QueueSettings::unreadable())?;
         }
     }
     raise_repairs(tx)?;
@@ -260,7 +260,7 @@ impl Count {
     fn compare(&mut self, tx: &mut Tx<'_>, row: &[Value]) -> Step<()> {
         let qid = integer(&row[0]);
         let Some(q) = tx.queue_by_qid(qid)? else { return Ok(()) };
-        let (queue, counted) = (tx.at(q), self.tallies.get(&qid).copied().unwrap_or_default());
+        let (queue, counted) = (tx.at(q), self.tallies.get(&qid).copied().unwrap_or_default().countable());
         if counted != queue.tally || queue.corrupt {
             let (name, kept, corrupt) = (queue.name.clone(), queue.tally, queue.corrupt);
             self.wrong.push(Wrong { qid, name, kept, counted, corrupt });

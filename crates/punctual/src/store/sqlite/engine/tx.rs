@@ -6,20 +6,26 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params, types::ValueRef};
 
 use crate::{
     core::{
         job::State,
+        limits::CALLS_AHEAD_MAX,
         silence::{GAP_MS, Silences},
         time::Timestamp,
     },
     store::{
-        CallId, Counts, Keep, Pause, QueueSettings,
+        CallId, Counts, Keep, QueueSettings,
         clock::Clock,
         sqlite::{
             engine::{fault::Step, schema, sql::named},
-            state::{codec::Columns, groups::ActiveGroups, keys::Key, limits::Limiter},
+            state::{
+                codec::{Columns, countable},
+                groups::ActiveGroups,
+                keys::Key,
+                limits::Limiter,
+            },
         },
     },
 };
@@ -33,6 +39,7 @@ const PUT_SILENCES: &str = named(FILE, "put_silences");
 const QUEUE_BY_NAME: &str = named(FILE, "queue_by_name");
 const QUEUE_BY_QID: &str = named(FILE, "queue_by_qid");
 const NEW_QUEUE: &str = named(FILE, "new_queue");
+const FOUND_QUEUE: &str = named(FILE, "found_queue");
 const PUT_COUNTERS: &str = named(FILE, "put_counters");
 const PUT_LIMITER: &str = named(FILE, "put_limiter");
 const PUT_ACTIVE_GROUPS: &str = named(FILE, "put_active_groups");
@@ -58,6 +65,15 @@ const fn ordered(n: u64) -> i64 {
 /// Returns the instant of stored milliseconds. Invalid values are brought into range.
 pub(crate) fn instant(ms: i64) -> Timestamp {
     Timestamp::saturating_from_ms(ms.max(0).cast_unsigned())
+}
+
+/// Reads when a job is due; `None` if that is no time. Only an audit can mend it, and it sorts behind all times.
+pub(crate) fn due_time(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<i64>> {
+    Ok(match row.get_ref(at)? {
+        ValueRef::Integer(ms) => Some(ms),
+        ValueRef::Real(ms) => Some(ms as i64),
+        _ => None,
+    })
 }
 
 /// A number of jobs, and the bytes of their payloads and results.
@@ -132,6 +148,14 @@ impl Tally {
         ]
     }
 
+    /// Brings all counters into the range in which they are read.
+    pub(crate) fn countable(mut self) -> Self {
+        for n in self.numbers() {
+            *n = countable(*n);
+        }
+        self
+    }
+
     /// Says which counters differ from those of a count, for people.
     pub(crate) fn differences(mut self, mut counted: Self) -> String {
         let numbers = self.numbers().into_iter().zip(counted.numbers());
@@ -200,9 +224,9 @@ impl Queue {
             (Tally::read(row, 3), Limiter::read(row, 14), ActiveGroups::read(row, 17));
         Ok(Self {
             qid: row.get(0)?,
-            name: row.get(1)?,
+            name: Columns::new(row).text(1),
             corrupt: parsed.is_err(),
-            settings: parsed.map_or_else(|_| unreadable(), Option::unwrap_or_default),
+            settings: parsed.map_or_else(|_| QueueSettings::unreadable(), Option::unwrap_or_default),
             tally,
             stored: tally,
             limiter,
@@ -220,20 +244,6 @@ impl Queue {
             State::Dead | State::Waiting | State::Running => &self.settings.dead,
         }
     }
-}
-
-/// Returns the settings in force if the stored ones cannot be read: a newer version may have written them, so nothing
-/// is allowed that they might forbid.
-pub(crate) fn unreadable() -> QueueSettings {
-    let pause = Pause {
-        since_ms: 0,
-        by: "punctual".to_owned(),
-        reason:
-            "its settings can't be read by this version; set them anew, or start the version that wrote them"
-                .to_owned(),
-    };
-    let all = Keep { age_ms: u64::MAX, count: u64::MAX, bytes: u64::MAX };
-    QueueSettings { paused: Some(pause), done: all, dead: all, cancelled: all, ..QueueSettings::default() }
 }
 
 /// The index of a queue in this transaction.
@@ -392,6 +402,19 @@ impl<'c> Tx<'c> {
         }
         let read = self.conn.prepare_cached(QUEUE_BY_NAME)?.query_row([name], Queue::read).optional()?;
         Ok(read.map(|queue| self.hold(queue)))
+    }
+
+    /// Creates the queue with this number, of which rows exist, under a name that nobody has.
+    pub(crate) fn found_queue(&mut self, qid: i64) -> Step<Q> {
+        let mut name = format!("found-{qid}");
+        while self.queue(&name)?.is_some() {
+            name.push('+');
+        }
+        self.conn.prepare_cached(FOUND_QUEUE)?.execute(params![qid, name])?;
+        // It may have been held under a name that could not be read.
+        self.by_qid.remove(&qid);
+        let queue = self.conn.prepare_cached(QUEUE_BY_QID)?.query_row([qid], Queue::read)?;
+        Ok(self.hold(queue))
     }
 
     /// Returns the queue of this name, and creates it if it is new.
@@ -583,13 +606,13 @@ impl<'c> Tx<'c> {
             .conn
             .prepare_cached(CALL)?
             .query_row(params![ordered(call.instance), verb as i64], |row| {
-                Ok((
-                    row.get::<_, i64>(0)?.cast_unsigned(),
-                    row.get::<_, Option<Vec<u8>>>(1)?.unwrap_or_default(),
-                ))
+                let number =
+                    if let ValueRef::Integer(n) = row.get_ref(0)? { Some(n.cast_unsigned()) } else { None };
+                Ok((number, row.get_ref(1)?.as_blob_or_null().ok().flatten().unwrap_or_default().to_vec()))
             })
             .optional()?;
-        Ok(read)
+        let is_sound = |number: &u64| number.saturating_sub(call.number) < CALLS_AHEAD_MAX;
+        Ok(read.and_then(|(number, answer)| Some((number.filter(is_sound)?, answer))))
     }
 
     /// Stores the answer of the instance's last call of a verb.

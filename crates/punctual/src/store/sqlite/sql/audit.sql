@@ -12,6 +12,17 @@ SELECT 1 FROM punctual_ended WHERE id = ?1;
 -- name: move_record
 UPDATE punctual_job SET slot = ?2 WHERE slot = ?1;
 
+-- name: name_record
+UPDATE punctual_job SET slot = ?2, id = ?3 WHERE slot = ?1;
+
+-- name: queues_of
+-- The queues in which a job runs, has ended, or is by its record.
+SELECT (SELECT q FROM punctual_lease WHERE id = ?1), (SELECT q FROM punctual_ended WHERE id = ?1),
+    (SELECT q FROM punctual_job WHERE slot = ?2);
+
+-- name: set_queue
+UPDATE punctual_job SET q = ?2 WHERE slot = ?1;
+
 -- name: due
 SELECT q, pri, run_at, id FROM punctual_due WHERE (q, pri, run_at, id) > (?1, ?2, ?3, ?4)
 ORDER BY q, pri, run_at, id LIMIT ?5;

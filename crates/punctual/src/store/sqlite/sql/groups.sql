@@ -42,7 +42,8 @@ SELECT gid, name, place, at, closed, arrival, part FROM punctual_group
 WHERE q = ?1 AND place = ?2 AND at <= ?3 ORDER BY at, gid LIMIT ?4;
 
 -- name: first_at
-SELECT at FROM punctual_group WHERE q = ?1 AND place = ?2 ORDER BY at LIMIT 1;
+-- NULL would hide the others.
+SELECT at FROM punctual_group WHERE q = ?1 AND place = ?2 AND at >= -9223372036854775808 ORDER BY at LIMIT 1;
 
 -- name: file
 INSERT INTO punctual_group (q, gid, name, place, at, closed, arrival, part) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)

@@ -13,6 +13,13 @@ SELECT id, until, lasts FROM punctual_lease WHERE q = ?1 ORDER BY until DESC, id
 -- name: shorten
 UPDATE punctual_lease SET until = ?2 WHERE id = ?1;
 
+-- name: end_endless
+-- An end that is no number sorts before or behind all numbers.
+UPDATE punctual_lease SET until = ?2 WHERE id IN (
+    SELECT id FROM punctual_lease WHERE q = ?1 AND until IS NULL UNION ALL
+    SELECT id FROM punctual_lease WHERE q = ?1 AND until >= ''
+);
+
 -- name: due_fifo
 SELECT run_at, id FROM punctual_due WHERE q = ?1 AND pri = ?2 AND run_at <= ?3 ORDER BY run_at, id LIMIT ?4;
 

@@ -32,7 +32,19 @@ SELECT qid, name, settings, waiting, retrying, running, bytes,
 FROM punctual_queue WHERE qid = ?1;
 
 -- name: new_queue
-INSERT INTO punctual_queue (name) VALUES (?1);
+-- A number is used once, also if the row of a queue is gone: rows of its jobs may be left. 2^32: no queue has such a number.
+INSERT INTO punctual_queue (qid, name) SELECT 1 + max(
+    coalesce((SELECT max(qid) FROM punctual_queue WHERE qid < 4294967296), 0),
+    coalesce((SELECT max(q) FROM punctual_due WHERE q < 4294967296), 0),
+    coalesce((SELECT max(q) FROM punctual_grouped WHERE q < 4294967296), 0),
+    coalesce((SELECT max(q) FROM punctual_parked WHERE q < 4294967296), 0),
+    coalesce((SELECT max(q) FROM punctual_lease WHERE q < 4294967296), 0),
+    coalesce((SELECT max(q) FROM punctual_ended WHERE q < 4294967296), 0)
+), ?1;
+
+-- name: found_queue
+-- For an audit: a queue of which rows exist, or whose name can not be read.
+INSERT INTO punctual_queue (qid, name) VALUES (?1, ?2) ON CONFLICT (qid) DO UPDATE SET name = ?2;
 
 -- name: put_counters
 UPDATE punctual_queue SET waiting = ?2, retrying = ?3, running = ?4, bytes = ?5,

@@ -30,7 +30,7 @@ use crate::{
             engine::{
                 fault::Step,
                 sql::named,
-                tx::{Q, Tx, instant, int, ms},
+                tx::{Q, Tx, due_time, instant, int, ms},
             },
             state::{
                 codec::{Columns, Job},
@@ -111,9 +111,12 @@ impl ActiveGroups {
     }
 }
 
+/// The largest tag, and more than any time.
+const AT_MAX: i64 = 1 << 62;
+
 /// Brings an invalid tag into range. Valid tags stay far below the largest number.
 fn tag(n: i64) -> i64 {
-    n.clamp(0, 1 << 62)
+    n.clamp(0, AT_MAX)
 }
 
 /// Where a group is filed. The numbers are those in `punctual_group`.
@@ -172,12 +175,23 @@ impl Group {
         let mut c = Columns::new(row);
         let gid: Value = row.get(0)?;
         let Some(key) = as_key(&gid) else { return Ok(Err(gid)) };
-        let now = Filed { place: Place::read(c.int(2)), at: c.int(3), limiter: Limiter::read(row, 4) };
-        Ok(Ok(Self { gid: key, name: c.text(1), now, stored: Some(now) }))
+        let (place, at) = (c.int(2), c.int(3));
+        let is_sound = !c.corrupt
+            && usize::try_from(place).is_ok_and(|n| n < Place::ALL.len())
+            && (0..=AT_MAX).contains(&at);
+        let now = Filed { place: Place::read(place), at, limiter: Limiter::read(row, 4) };
+        // What no file() wrote is written again by the next one.
+        let stored = if is_sound { now } else { Filed { at: i64::MIN, ..now } };
+        Ok(Ok(Self { gid: key, name: c.text(1), now, stored: Some(stored) }))
     }
 
     pub(crate) const fn place(&self) -> Place {
         self.now.place
+    }
+
+    /// Returns whether its row can be what file() wrote.
+    fn is_sound(&self) -> bool {
+        self.stored.is_none_or(|stored| stored.at != i64::MIN)
     }
 
     /// Returns its tag, if it is active.
@@ -194,8 +208,8 @@ pub(crate) fn as_key(value: &Value) -> Option<Key> {
 /// A row of `punctual_grouped`.
 pub(crate) struct GroupedRow {
     gid: Value,
-    pri: i64,
-    run_at: i64,
+    pri: Value,
+    run_at: Value,
     id: Value,
 }
 
@@ -298,8 +312,9 @@ impl Tx<'_> {
     /// Returns when the first waiting job of a group is due.
     fn first_of(&self, q: Q, gid: &Key) -> Step<Option<i64>> {
         let mut stmt = self.conn.prepare_cached(FIRST_RUN_AT)?;
-        let first: [Option<i64>; 3] =
-            stmt.query_row(params![self.at(q).qid, gid], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]))?;
+        let first: [Option<i64>; 3] = stmt.query_row(params![self.at(q).qid, gid], |row| {
+            Ok([due_time(row, 0)?, due_time(row, 1)?, due_time(row, 2)?])
+        })?;
         Ok(first.into_iter().flatten().min())
     }
 
@@ -419,13 +434,17 @@ impl Tx<'_> {
     /// Returns whether a group is filed as one with jobs.
     pub(crate) fn is_filed(&self, q: Q, gid: Key) -> Step<bool> {
         let group = self.group(q, gid, None)?;
-        Ok(self.at(q).active.has_groups() && group.is_some_and(|group| group.place().has_jobs()))
+        Ok(self.at(q).active.has_groups()
+            && group.is_some_and(|group| group.is_sound() && group.place().has_jobs()))
     }
 
     /// Returns whether a group with stored state is filed where its jobs require.
     pub(crate) fn is_filed_right(&mut self, q: Q, gid: Key) -> Step<bool> {
         let Some(group) = self.group(q, gid, None)? else { return Ok(false) };
         let Filed { place, at, limiter } = group.now;
+        if !group.is_sound() {
+            return Ok(false);
+        }
         if place.has_jobs() != self.first_of(q, &gid)?.is_some() {
             return Ok(false);
         }
@@ -565,8 +584,8 @@ impl Tx<'_> {
 
     fn first_at(&self, q: Q, place: Place) -> Step<Option<i64>> {
         let mut stmt = self.conn.prepare_cached(FIRST_AT)?;
-        let read = stmt.query_row(params![self.at(q).qid, place as i64], |row| Ok(Columns::new(row).int(0)));
-        Ok(read.optional()?)
+        let read = stmt.query_row(params![self.at(q).qid, place as i64], |row| due_time(row, 0));
+        Ok(read.optional()?.flatten())
     }
 
     /// Returns when the first waiting job with a group is due, whatever holds it back.
@@ -575,8 +594,8 @@ impl Tx<'_> {
             return Ok(None);
         }
         let mut stmt = self.conn.prepare_cached(FIRST_GROUPED)?;
-        let first: Option<i64> = stmt.query_row([self.at(q).qid], |row| row.get(0)).optional()?;
-        Ok(first.map(instant))
+        let first = stmt.query_row([self.at(q).qid], |row| due_time(row, 0)).optional()?;
+        Ok(first.flatten().map(instant))
     }
 
     /// Returns the first `n` waiting jobs with a group, group by group.

@@ -17,7 +17,7 @@ use crate::{
             engine::{
                 fault::Step,
                 sql::named,
-                tx::{Q, Tx, instant, int, ms},
+                tx::{Q, Tx, due_time, instant, int, ms},
             },
             state::{
                 codec::{Columns, Job, Opts},
@@ -177,11 +177,16 @@ pub(crate) fn window_end(unique: &Unique, created_at: Timestamp) -> Option<Times
 
 // ── concurrency keys ──
 
+/// Returns a number of a row; 0 for what is none.
+const fn number(value: &Value) -> i64 {
+    if let Value::Integer(n) = value { *n } else { 0 }
+}
+
 /// A row of `punctual_parked`.
 pub(crate) struct BlockedRow {
     key: Value,
-    pri: i64,
-    run_at: i64,
+    pri: Value,
+    run_at: Value,
     id: Value,
     /// How many jobs of the key can run when it starts, including itself.
     most: i64,
@@ -196,9 +201,14 @@ impl BlockedRow {
             pri: row.get(1)?,
             run_at: row.get(2)?,
             id: row.get(3)?,
-            most: row.get(4)?,
+            most: Columns::new(row).int(4),
             gid: as_key(&gid),
         })
+    }
+
+    /// Returns whether its place can be read.
+    const fn is_sound(&self) -> bool {
+        matches!((&self.pri, &self.run_at), (Value::Integer(_), Value::Integer(_)))
     }
 
     /// Returns the job that it names, if that has a record.
@@ -310,6 +320,7 @@ impl Tx<'_> {
     fn is_behind(&self, q: Q, job: &Job, key: &Key) -> Step<bool> {
         let Some(BlockedRow { pri, run_at, id, .. }) = self.first_blocked(q, key)? else { return Ok(false) };
         let (own, id) = (job.id.as_bytes(), if let Value::Blob(id) = &id { id.as_slice() } else { &[] });
+        let (pri, run_at) = (number(&pri), number(&run_at));
         let (first, this) = ((run_at, id), (ms(job.run_at), own.as_slice()));
         let is_ahead = match self.at(q).settings.order {
             Order::Fifo => first < this,
@@ -359,11 +370,17 @@ impl Tx<'_> {
 
     /// Returns a blocked job to the timeline.
     fn return_blocked(&mut self, q: Q, first: &BlockedRow) -> Step<()> {
-        let (qid, BlockedRow { pri, run_at, id, .. }) = (self.at(q).qid, first);
+        let (qid, id) = (self.at(q).qid, &first.id);
+        let (mut pri, mut run_at) = (number(&first.pri), number(&first.run_at));
         self.drop_blocked(q, first)?;
+        if !first.is_sound()
+            && let Some(job) = first.job(self)?
+        {
+            (pri, run_at) = (job.priority as i64, ms(job.run_at));
+        }
         let Some(gid) = first.gid else {
             self.conn.prepare_cached(PUT_DUE)?.execute(params![qid, pri, run_at, id])?;
-            self.notify(q, instant(*run_at));
+            self.notify(q, instant(run_at));
             return Ok(());
         };
         self.conn.prepare_cached(PUT_GROUPED)?.execute(params![qid, gid, pri, run_at, id])?;
@@ -392,14 +409,14 @@ impl Tx<'_> {
     /// Returns when the oldest blocked job of a queue became due, of the first jobs of some keys and priorities.
     pub(crate) fn oldest_blocked(&self, q: Q) -> Step<Option<Timestamp>> {
         let mut next = self.conn.prepare_cached(NEXT_BLOCKED)?;
-        let (mut oldest, mut after) = (None, (Vec::new(), -1));
+        let (mut oldest, mut after) = (None, (Value::Blob(Vec::new()), Value::Integer(-1)));
         for _ in 0..BLOCKED_SEARCH_MAX {
             let row = next.query_row(params![self.at(q).qid, after.0, after.1], |row| {
-                Ok(((row.get(0)?, row.get(1)?), row.get(2)?))
+                Ok(((row.get(0)?, row.get(1)?), due_time(row, 2)?))
             });
             let Some((of, run_at)) = row.optional()? else { break };
             after = of;
-            oldest = oldest.into_iter().chain([instant(run_at)]).min();
+            oldest = oldest.into_iter().chain(run_at.map(instant)).min();
         }
         Ok(oldest)
     }

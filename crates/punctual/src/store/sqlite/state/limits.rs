@@ -5,7 +5,7 @@ use rusqlite::Row;
 
 use crate::{
     core::{
-        limits::PAUSE_MAX,
+        limits::{INSTANT_MAX_MS, PAUSE_MAX},
         rate::{Rate, Tat},
         time::Timestamp,
     },
@@ -27,7 +27,8 @@ impl Limiter {
     /// Reads the three columns from `from` on.
     pub(crate) fn read(row: &Row<'_>, from: usize) -> Self {
         let mut c = Columns::new(row);
-        Self { closed: c.int(from), tat: c.int(from + 1), part: c.int(from + 2) }
+        let mut time = |at| c.int(at).min(INSTANT_MAX_MS.cast_signed());
+        Self { closed: time(from), tat: time(from + 1), part: c.int(from + 2) }
     }
 
     /// Returns the theoretical arrival time. An invalid value reads as one that no rate accepts, or as none.

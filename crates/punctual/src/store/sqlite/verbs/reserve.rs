@@ -4,7 +4,7 @@ pub(crate) mod pick;
 
 use std::time::Duration;
 
-use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params, types::Value};
 
 use self::pick::Pick;
 use crate::{
@@ -22,12 +22,12 @@ use crate::{
             engine::{
                 fault::Step,
                 sql::named,
-                tx::{Numbered, Q, Tx, instant, int, ms},
+                tx::{Numbered, Q, Tx, due_time, instant, int, ms},
             },
             state::{
                 codec::Job,
                 groups::group_of,
-                places::{LEASE, LeaseRow, PUT_LEASE, Place},
+                places::{DELETE_LEASE, LEASE, LeaseRow, PUT_LEASE, Place},
             },
             verbs::{extend::extend_lease, sweep},
         },
@@ -40,6 +40,7 @@ const FIRST_DUE: &str = named(FILE, "first_due");
 const FIRST_TO_END: &str = named(FILE, "first_to_end");
 const LAST_TO_END: &str = named(FILE, "last_to_end");
 const SHORTEN: &str = named(FILE, "shorten");
+const END_ENDLESS: &str = named(FILE, "end_endless");
 
 /// Other processes learn of leases that last this long or longer in time without a notification: they look once a second.
 const UNTOLD_MIN: Duration = Duration::from_millis(2_500);
@@ -126,6 +127,7 @@ pub(crate) fn reclaim_at_most(
     shorten(tx, queues)?;
     let limit = limit.min(RECLAIM_MAX);
     let mut expired: Vec<(i64, Vec<u8>, i64)> = Vec::new();
+    let mut nameless: Vec<(Q, Value)> = Vec::new();
     for (at, q) in queues.iter().enumerate() {
         if queues[..at].contains(q) {
             continue;
@@ -133,12 +135,18 @@ pub(crate) fn reclaim_at_most(
         let mut stmt = tx.conn.prepare_cached(PAST_THEIR_TIME)?;
         let mut rows = stmt.query(params![tx.at(*q).qid, tx.now_ms(), int(limit)])?;
         while let Some(row) = rows.next()? {
-            expired.push((
-                row.get(0).unwrap_or_default(),
-                row.get_ref(1)?.as_bytes().unwrap_or_default().to_vec(),
-                row.get(2).unwrap_or_default(),
-            ));
+            match row.get(1)? {
+                Value::Blob(id) => {
+                    expired.push((row.get(0).unwrap_or_default(), id, row.get(2).unwrap_or_default()));
+                }
+                other => nameless.push((*q, other)),
+            }
         }
+    }
+    for (q, id) in nameless {
+        // Of no job: it would be met for ever.
+        tx.conn.prepare_cached(DELETE_LEASE)?.execute([id])?;
+        tx.tally(q).running -= 1;
     }
     if expired.is_empty() {
         return Ok(Vec::new());
@@ -153,6 +161,12 @@ pub(crate) fn reclaim_at_most(
         answers.extend(reclaim_one(tx, &id)?);
     }
     Ok(answers)
+}
+
+/// Ends leases of a queue now that have no end which can be read: something else damaged them.
+pub(crate) fn end_endless(tx: &Tx<'_>, q: Q) -> Step<()> {
+    tx.conn.prepare_cached(END_ENDLESS)?.execute(params![tx.at(q).qid, tx.now_ms()])?;
+    Ok(())
 }
 
 /// Reclaims the lease of a running job if nobody else has for some time (S9). Returns whether it did.
@@ -326,9 +340,8 @@ pub(crate) fn first_due_of(conn: &Connection, qid: i64) -> rusqlite::Result<Opti
     let mut stmt = conn.prepare_cached(FIRST_DUE)?;
     let mut first: Option<i64> = None;
     for priority in Priority::ALL {
-        let run_at: Option<i64> =
-            stmt.query_row(params![qid, priority as i64], |row| row.get(0)).optional()?;
-        first = first.into_iter().chain(run_at).min();
+        let run_at = stmt.query_row(params![qid, priority as i64], |row| due_time(row, 0)).optional()?;
+        first = first.into_iter().chain(run_at.flatten()).min();
     }
     Ok(first.map(instant))
 }
@@ -342,7 +355,10 @@ fn watch(tx: &mut Tx<'_>, q: Q, from: Timestamp, by_sweep: bool) -> Step<Option<
         let mut stmt = tx.conn.prepare_cached(FIRST_TO_END)?;
         let mut rows = stmt.query(params![qid, int(WATCHED_MAX)])?;
         while let Some(row) = rows.next()? {
-            first.push((instant(row.get(0).unwrap_or_default()), length(row.get(1).unwrap_or_default())));
+            // One without an end is mended by a sweep.
+            if let Ok(until) = row.get(0) {
+                first.push((instant(until), length(row.get(1).unwrap_or_default())));
+            }
         }
     }
     if first.is_empty() {
@@ -351,7 +367,12 @@ fn watch(tx: &mut Tx<'_>, q: Q, from: Timestamp, by_sweep: bool) -> Step<Option<
     let silences = tx.silences()?;
     let after = if by_sweep { ORPHANED_AFTER } else { Duration::ZERO };
     let watched = first.into_iter().filter(|(until, _)| !by_sweep || *until <= now);
-    Ok(watched.map(|(until, lasts)| watch_at(silences.over_at(until, lasts).after(after), lasts, from)).min())
+    let at = |(until, lasts)| {
+        let over_at = silences.over_at(until, lasts).after(after);
+        // Without a length it needs no mark.
+        if lasts == 0 { over_at } else { watch_at(over_at, lasts, from) }
+    };
+    Ok(watched.map(at).min())
 }
 
 /// Returns when a sweep can reclaim the first of the expired leases.

@@ -20,7 +20,7 @@ use crate::{
             state::places::{End, EndedRow, Place},
             verbs::{
                 queue::queues_behind,
-                reserve::{job_id, next_reclaim, reclaim_at_most},
+                reserve::{end_endless, job_id, next_reclaim, reclaim_at_most},
             },
         },
     },
@@ -98,6 +98,7 @@ struct Sweep {
 impl Sweep {
     /// Reclaims expired leases, so that also those of queues that no worker serves end (S9).
     fn reclaim(&mut self, tx: &mut Tx<'_>, q: Q) -> Step<()> {
+        end_endless(tx, q)?;
         let reclaimed = reclaim_at_most(tx, &[q], self.left, ORPHANED_AFTER)?.len();
         self.done.reclaimed += reclaimed as u64;
         self.left -= reclaimed;
@@ -107,7 +108,7 @@ impl Sweep {
     /// Cancels waiting jobs past their `expires_at`, oldest first.
     fn expire(&mut self, tx: &mut Tx<'_>, q: Q) -> Step<()> {
         let qid = tx.at(q).qid;
-        let rows: Vec<(i64, Value)> = {
+        let rows: Vec<(Value, Value)> = {
             let mut stmt = tx.conn.prepare_cached(EXPIRED)?;
             let read = stmt
                 .query_map(params![qid, tx.now_ms(), int(self.left)], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -116,7 +117,9 @@ impl Sweep {
         for (expires_at, id) in rows {
             let known = if let Value::Blob(id) = &id { job_id(id) } else { None };
             let job = known.map_or(Ok(None), |id| tx.job(id))?;
-            match job.filter(|job| job.expires_at.map(ms) == Some(expires_at)) {
+            match job
+                .filter(|job| job.expires_at.map(|at| Value::Integer(ms(at))).as_ref() == Some(&expires_at))
+            {
                 Some(mut job) if matches!(Place::of(tx, &job)?, Place::Waiting) => {
                     tx.stop_waiting(q, &job)?;
                     tx.end(q, &mut job, State::Cancelled, Some("expired"), End::Other)?;

@@ -51,7 +51,7 @@ pub(crate) struct Pick {
 
 /// A row of the timeline.
 pub(crate) struct DueRow {
-    run_at: i64,
+    run_at: Value,
     id: Value,
 }
 
@@ -80,8 +80,8 @@ impl DueRow {
     }
 
     /// Returns the rest of its key, after the priority.
-    pub(crate) const fn key(&self) -> (i64, &Value) {
-        (self.run_at, &self.id)
+    pub(crate) const fn key(&self) -> (&Value, &Value) {
+        (&self.run_at, &self.id)
     }
 
     /// Returns the job that it names, if that has a record.

@@ -1,0 +1,275 @@
+//! What happens to a store that something else damaged: calls go on, every other job runs once, none in another queue, no worker spins, and
+//! two repairs of an audit lead to a store in which an audit finds nothing.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use punctual::{
+    Client, ErrorKind, JobId, NewJob, Payload, Priority, State, Unique, When,
+    job::{Concurrency, Filter},
+    store::{
+        Action, CallId, List, QueueOp, QueueRequest, Reserve, Settlement, Store, Take, Upcoming, Verdict,
+        clock::ManualClock,
+    },
+};
+
+/// So many calls run all jobs, with much to spare.
+const CALLS_MAX: u64 = 120;
+const QUEUE: &str = "mail";
+const OTHER: &str = "bulk";
+/// A queue that is made after the damage.
+const NEW: &str = "new";
+
+/// Returns which of `all` entries are damaged: all, or `some` of them, if only a sample is wanted.
+pub(crate) fn sample(all: usize, some: usize) -> impl Iterator<Item = usize> {
+    let is_all = std::env::var("PUNCTUAL_DAMAGE").is_ok_and(|size| size == "all");
+    (0..all).step_by(if is_all { 1 } else { all / some })
+}
+
+/// What was damaged, as far as it decides what may be missing.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Of {
+    /// A queue itself: until the repair its calls may be refused, with the cause, and its jobs may wait.
+    Queue,
+    /// The record of a job, which may be lost.
+    Record,
+    /// An entry that stands for so many jobs.
+    Jobs(usize),
+}
+
+/// A store with jobs in each place, and what was noted of it.
+pub(crate) struct Damaged {
+    clock: ManualClock,
+    store: Arc<dyn Store>,
+    client: Client,
+    ids: Vec<JobId>,
+    /// The queue of each job.
+    own: BTreeMap<JobId, &'static str>,
+    /// The queues that a worker serves: after a repair all that there are, because the name of one can be lost.
+    queues: Vec<String>,
+    calls: u64,
+    /// How often each job was reserved after the damage.
+    runs: BTreeMap<JobId, u32>,
+    of: Of,
+    is_mended: bool,
+    wrong: Vec<String>,
+}
+
+impl Damaged {
+    /// Makes jobs of each kind, in each place: waiting, blocked, running, done.
+    pub(crate) async fn fill(store: Arc<dyn Store>, clock: ManualClock) -> Self {
+        let client = Client::new(Arc::clone(&store));
+        let mut it = Self {
+            clock,
+            store,
+            client,
+            ids: Vec::new(),
+            own: BTreeMap::new(),
+            queues: [QUEUE, OTHER, NEW].map(str::to_owned).to_vec(),
+            calls: 0,
+            runs: BTreeMap::new(),
+            of: Of::Jobs(1),
+            is_mended: false,
+            wrong: Vec::new(),
+        };
+        it.ids = it.jobs().await;
+        it
+    }
+
+    async fn jobs(&mut self) -> Vec<JobId> {
+        let job = |queue: &str| NewJob::new(self.client.make_id(), "k", queue, Payload::json("1"));
+        let mut all: Vec<NewJob> = (0..16).map(|_| job(QUEUE)).collect();
+        for (at, new) in all.iter_mut().enumerate() {
+            match at {
+                0..3 => {}
+                3..6 => new.group = Some(format!("g{}", at % 2)),
+                6..9 => new.concurrency = Some(Concurrency { key: "c".into(), limit: 1 }),
+                9 => new.expires_at = Some(When::In(Duration::from_hours(1))),
+                10 => new.unique = Some(Unique::key("u")),
+                11 => new.unique = Some(Unique::key("w").window(Duration::from_mins(10))),
+                12 => new.options.priority = Some(Priority::High),
+                13 => new.payload = Payload::json(vec![b'1'; 3_000]),
+                _ => new.run_at = When::In(Duration::from_secs(30)),
+            }
+        }
+        let others: Vec<_> = (0..3).map(|_| job(OTHER)).collect();
+        all.extend(others);
+        self.own = all.iter().map(|job| (job.id, if job.queue == QUEUE { QUEUE } else { OTHER })).collect();
+        let ids = all.iter().map(|job| job.id).collect();
+        // Some are done, and some run, before the rest comes.
+        let first: Vec<NewJob> = (0..4).map(|_| job(QUEUE)).collect();
+        self.client.push(first).await.unwrap();
+        let request = self.wants(4);
+        let batch = self.store.reserve(&request).await.unwrap();
+        let acks: Vec<_> = batch.jobs[..2]
+            .iter()
+            .map(|run| Settlement { lease: run.lease, verdict: Verdict::Ack })
+            .collect();
+        self.store.settle(&acks, None).await.unwrap();
+        for new in all {
+            self.client.push(vec![new]).await.unwrap();
+        }
+        ids
+    }
+
+    fn wants(&mut self, n: usize) -> Reserve {
+        self.calls += 1;
+        let queue = |name: &str| QueueRequest { queue: name.into(), share: n, at_most: n };
+        Reserve {
+            call: CallId { instance: 1, number: self.calls },
+            worker: "w".into(),
+            queues: self.queues.iter().map(|name| queue(name)).collect(),
+            n,
+            lease: None,
+            company: true,
+        }
+    }
+
+    /// Notes an error, unless it is of a queue whose name or settings are damaged, and says so.
+    fn heard<T>(&mut self, what: &str, answer: punctual::Result<T>) -> Option<T> {
+        match answer {
+            Ok(answer) => Some(answer),
+            Err(error) if self.of == Of::Queue && !self.is_mended && error.kind() == ErrorKind::Corrupt => {
+                None
+            }
+            Err(error) => {
+                self.wrong.push(format!(
+                    "{what}: {error} {:?}",
+                    std::error::Error::source(&error).map(ToString::to_string)
+                ));
+                None
+            }
+        }
+    }
+
+    /// Runs what is due, until nothing is; a minute passes meanwhile.
+    async fn drain(&mut self) {
+        let mut idle = 0;
+        for round in 0..CALLS_MAX {
+            let request = self.wants(4);
+            let answer = self.store.reserve(&request).await;
+            let Some(batch) = self.heard("reserve", answer) else { return };
+            for run in &batch.jobs {
+                *self.runs.entry(run.job.id).or_default() += 1;
+                // What a job says of itself may be what was damaged.
+                let (own, name) = (self.own.get(&run.job.id), &*run.job.queue);
+                if self.of != Of::Record
+                    && [QUEUE, OTHER, NEW].contains(&name)
+                    && own.is_some_and(|own| *own != name)
+                {
+                    self.wrong.push(format!("a job of {own:?} runs in {name}"));
+                }
+            }
+            let acks: Vec<_> =
+                batch.jobs.iter().map(|run| Settlement { lease: run.lease, verdict: Verdict::Ack }).collect();
+            if !acks.is_empty() {
+                let answer = self.store.settle(&acks, None).await;
+                self.heard("settle", answer);
+            }
+            idle = if batch.jobs.is_empty() { idle + 1 } else { 0 };
+            let says_now = batch.more || batch.next_due.is_some_and(|due| due.is_zero());
+            if batch.jobs.is_empty() && !says_now {
+                self.clock.advance(Duration::from_secs(5));
+                let answer = self.store.sweep(100).await;
+                self.heard("sweep", answer);
+            }
+            if 20 <= idle {
+                if says_now {
+                    self.wrong.push(format!(
+                        "a worker spins: work is said to be due now, and there is none ({round})"
+                    ));
+                }
+                return;
+            }
+        }
+        self.wrong.push("a worker finds no end".to_owned());
+    }
+
+    /// The other verbs: none of them fails.
+    async fn look(&mut self) {
+        let store = Arc::clone(&self.store);
+        let answer = store.count(None).await;
+        self.heard("count", answer);
+        for states in [State::Waiting, State::Running, State::Done, State::Dead] {
+            let list = List { filter: Filter::all().state([states]), after: None, limit: 100 };
+            let answer = store.list(&list).await;
+            self.heard("list", answer);
+        }
+        let upcoming = Upcoming { queue: None, bucket: Duration::from_secs(10), buckets: 9 };
+        let answer = store.upcoming(&upcoming).await;
+        self.heard("upcoming", answer);
+        let answer = store.queue(QUEUE, &QueueOp::Show).await;
+        self.heard("queue", answer);
+        let answer = store.sweep(100).await;
+        self.heard("sweep", answer);
+        let answer = store.act(&[self.ids[2].into()], &Action::RescheduleBy(0)).await;
+        self.heard("act", answer);
+        let answer = store.take(&Take { queue: "none".into(), n: 1, older_than: Duration::ZERO }).await;
+        self.heard("take", answer);
+        for queue in [OTHER, NEW] {
+            let new = NewJob::new(self.client.make_id(), "k", queue, Payload::json("1"));
+            self.own.insert(new.id, queue);
+            self.calls += 1;
+            let call = CallId { instance: 2, number: self.calls };
+            let answer = store.enqueue(call, &[new]).await;
+            self.heard("enqueue", answer);
+        }
+    }
+
+    fn missing(&self) -> usize {
+        self.ids.iter().filter(|id| !self.runs.contains_key(id)).count()
+    }
+
+    /// Returns what goes wrong after a damage. `looks_first`: other verbs meet it before a reserve does.
+    pub(crate) async fn judge(mut self, of: Of, looks_first: bool) -> Vec<String> {
+        self.of = of;
+        if looks_first {
+            self.look().await;
+        }
+        self.drain().await;
+        if !looks_first {
+            self.look().await;
+            self.drain().await;
+        }
+        let missing = self.missing();
+        if let Of::Jobs(most) = of
+            && most < missing
+        {
+            self.wrong.push(format!("{missing} jobs did not run"));
+        }
+        for _ in 0..2 {
+            let answer = self.client.audit(true, |_| ()).await;
+            self.heard("audit --repair", answer);
+        }
+        self.is_mended = true;
+        // A queue whose settings were damaged is paused, until somebody has looked at them.
+        self.queues = self.store.queues(None).await.unwrap_or_default();
+        for name in self.queues.clone() {
+            let answer = self.store.queue(&name, &QueueOp::Resume).await;
+            self.heard("resume", answer);
+        }
+        let answer = self.client.audit(false, |_| ()).await;
+        if let Some(report) = self.heard("audit", answer)
+            && let Some(finding) = report.findings.first()
+        {
+            let n = report.findings.len();
+            self.wrong.push(format!("{n} findings after two repairs, such as {finding:?}"));
+        }
+        for id in self.ids.clone() {
+            if !self.runs.contains_key(&id) {
+                match self.store.act(&[id.into()], &Action::Retry).await {
+                    Err(error) if error.kind() != ErrorKind::Corrupt => {
+                        self.wrong.push(format!("retry: {error}"));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        self.drain().await;
+        let lost = self.missing();
+        if usize::from(of == Of::Record) < lost {
+            self.wrong.push(format!("{lost} jobs are lost"));
+        }
+        self.wrong.dedup();
+        self.wrong
+    }
+}
