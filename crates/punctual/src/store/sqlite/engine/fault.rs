@@ -74,6 +74,20 @@ pub(crate) fn error(what: &str, path: &Path, e: rusqlite::Error) -> Error {
     Error::new(kind, message).with_hint(hint).with_source(e)
 }
 
+/// Checks that a statement removed the rows that were read. If not, the tree of the table is out of order, and they would be read again and
+/// again.
+///
+/// # Errors
+/// As SQLite's for a malformed file.
+pub(crate) fn all_removed(removed: usize, read: usize) -> Step<()> {
+    if removed == read {
+        return Ok(());
+    }
+    let malformed = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+    let words = format!("{removed} of {read} rows that were read were removed: a table is out of order");
+    Err(Stop::Failed(rusqlite::Error::SqliteFailure(malformed, Some(words))))
+}
+
 /// Returns whether an error is of a sync that failed, so that the system has dropped what it should have written.
 pub(crate) fn is_of_sync(error: &Error) -> bool {
     use rusqlite::ffi::{SQLITE_IOERR_DIR_FSYNC, SQLITE_IOERR_FSYNC};

@@ -28,7 +28,7 @@ use crate::{
         GroupLimits, Order,
         sqlite::{
             engine::{
-                fault::Step,
+                fault::{Step, all_removed},
                 sql::named,
                 tx::{Q, Tx, due_time, instant, int, ms},
             },
@@ -180,7 +180,7 @@ impl Group {
             && usize::try_from(place).is_ok_and(|n| n < Place::ALL.len())
             && (0..=AT_MAX).contains(&at);
         let now = Filed { place: Place::read(place), at, limiter: Limiter::read(row, 4) };
-        // What no file() wrote is written again by the next one.
+        // What no `file()` wrote is written again by the next one.
         let stored = if is_sound { now } else { Filed { at: i64::MIN, ..now } };
         Ok(Ok(Self { gid: key, name: c.text(1), now, stored: Some(stored) }))
     }
@@ -189,7 +189,7 @@ impl Group {
         self.now.place
     }
 
-    /// Returns whether its row can be what file() wrote.
+    /// Returns whether its row can be what `file()` wrote.
     fn is_sound(&self) -> bool {
         self.stored.is_none_or(|stored| stored.at != i64::MIN)
     }
@@ -302,7 +302,7 @@ impl Tx<'_> {
                 Ok(group) => groups.push(group),
                 // Removed, because it would be met for ever.
                 Err(gid) => {
-                    self.conn.prepare_cached(FORGET)?.execute(params![self.at(q).qid, gid])?;
+                    all_removed(self.conn.prepare_cached(FORGET)?.execute(params![self.at(q).qid, gid])?, 1)?;
                 }
             }
         }
@@ -513,8 +513,7 @@ impl Tx<'_> {
     pub(crate) fn drop_head(&self, q: Q, group: &Group, priority: Priority, row: &DueRow) -> Step<()> {
         let (run_at, id) = row.key();
         let row = params![self.at(q).qid, group.gid, priority as i64, run_at, id];
-        self.conn.prepare_cached(DELETE_GROUPED)?.execute(row)?;
-        Ok(())
+        all_removed(self.conn.prepare_cached(DELETE_GROUPED)?.execute(row)?, 1)
     }
 
     /// Charges the start of a job to its group.

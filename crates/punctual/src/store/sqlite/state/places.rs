@@ -26,7 +26,7 @@ use crate::{
         EndReason, Lease, end_notification,
         sqlite::{
             engine::{
-                fault::Step,
+                fault::{Step, all_removed},
                 sql::named,
                 tx::{Q, Tx, instant, ms},
             },
@@ -372,7 +372,7 @@ impl Tx<'_> {
 
     /// Deletes a lease.
     pub(crate) fn drop_lease(&mut self, q: Q, id: &[u8]) -> Step<()> {
-        self.conn.prepare_cached(DELETE_LEASE)?.execute([id])?;
+        all_removed(self.conn.prepare_cached(DELETE_LEASE)?.execute([id])?, 1)?;
         self.tally(q).running -= 1;
         Ok(())
     }

@@ -20,7 +20,7 @@ use crate::{
         Batch, Lease, QueueRequest, Reclaimed, Reserve, Reserved,
         sqlite::{
             engine::{
-                fault::Step,
+                fault::{Step, all_removed},
                 sql::named,
                 tx::{Numbered, Q, Tx, due_time, instant, int, ms},
             },
@@ -145,7 +145,7 @@ pub(crate) fn reclaim_at_most(
     }
     for (q, id) in nameless {
         // Of no job: it would be met for ever.
-        tx.conn.prepare_cached(DELETE_LEASE)?.execute([id])?;
+        all_removed(tx.conn.prepare_cached(DELETE_LEASE)?.execute([id])?, 1)?;
         tx.tally(q).running -= 1;
     }
     if expired.is_empty() {
@@ -217,7 +217,8 @@ fn length(lasts: i64) -> u64 {
 
 fn reclaim_one(tx: &mut Tx<'_>, id: &[u8]) -> Step<Option<Reclaimed>> {
     let row = tx.conn.prepare_cached(LEASE)?.query_row([id], |row| Ok(LeaseRow::read(row))).optional()?;
-    let Some(row) = row else { return Ok(None) };
+    // The index by time has it, and the table does not.
+    let Some(row) = row else { return all_removed(0, 1).map(|()| None) };
     let Some(q) = tx.queue_by_qid(row.qid)? else { return Ok(None) };
     let job = job_id(id).map_or(Ok(None), |id| tx.job(id))?;
     let Some(mut job) = job else {

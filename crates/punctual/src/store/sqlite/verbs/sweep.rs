@@ -13,7 +13,7 @@ use crate::{
         Keep, Swept,
         sqlite::{
             engine::{
-                fault::Step,
+                fault::{Step, all_removed},
                 sql::named,
                 tx::{Kept, Q, Tx, instant, int, ms},
             },
@@ -127,7 +127,8 @@ impl Sweep {
                 }
                 // An entry without a waiting job would be met for ever.
                 _ => {
-                    tx.conn.prepare_cached(DROP_EXPIRY)?.execute(params![qid, expires_at, id])?;
+                    let row = params![qid, expires_at, id];
+                    all_removed(tx.conn.prepare_cached(DROP_EXPIRY)?.execute(row)?, 1)?;
                 }
             }
             self.left -= 1;
@@ -195,7 +196,7 @@ impl Sweep {
             }
         }
         for id in ids {
-            tx.conn.prepare_cached(FORGET_ID)?.execute(params![qid, id])?;
+            all_removed(tx.conn.prepare_cached(FORGET_ID)?.execute(params![qid, id])?, 1)?;
             tx.tally(q).remembered -= 1;
             self.forgot();
         }
@@ -231,7 +232,7 @@ impl Sweep {
             read.collect::<Result<_, _>>()?
         };
         for (a, b) in rows {
-            tx.conn.prepare_cached(delete)?.execute(params![a, b])?;
+            all_removed(tx.conn.prepare_cached(delete)?.execute(params![a, b])?, 1)?;
             self.forgot();
         }
         Ok(())

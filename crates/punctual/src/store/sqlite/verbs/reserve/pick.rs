@@ -15,7 +15,7 @@ use crate::{
         Order, end_notification,
         sqlite::{
             engine::{
-                fault::Step,
+                fault::{Step, all_removed},
                 sql::named,
                 tx::{Q, Tx, int, ms},
             },
@@ -99,8 +99,17 @@ impl DueRow {
     /// Deletes only this row.
     pub(crate) fn drop(&self, tx: &Tx<'_>, q: Q, priority: Priority) -> Step<()> {
         let row = params![tx.at(q).qid, priority as i64, self.run_at, self.id];
-        tx.conn.prepare_cached(DELETE_DUE)?.execute(row)?;
-        Ok(())
+        all_removed(tx.conn.prepare_cached(DELETE_DUE)?.execute(row)?, 1)
+    }
+
+    /// Returns whether it comes before another one, in an order of which both can be part.
+    fn comes_before(&self, next: &Self, order: Order) -> bool {
+        let (Value::Integer(one), Value::Integer(other)) = (&self.run_at, &next.run_at) else { return false };
+        let (Value::Blob(id), Value::Blob(of)) = (&self.id, &next.id) else { return false };
+        match order {
+            Order::Fifo => (one, id) < (other, of),
+            Order::Lifo => (other, of) < (one, id),
+        }
     }
 }
 
@@ -143,21 +152,20 @@ impl Pick {
         for priority in Priority::ALL {
             while self.goes_on(tx, q, wanted) {
                 let asked = wanted.min(self.candidates);
-                let rows = due_rows(tx, q, priority, self.until, asked)?;
+                // One more shows where the range ends that is left.
+                let rows = due_rows(tx, q, priority, self.until, asked + 1)?;
                 let all = rows.len() < asked;
-                let mut last = None;
-                for row in rows {
+                let mut looked = 0;
+                for row in rows.iter().take(asked) {
                     if !tx.is_open(q) {
                         break;
                     }
-                    let Some(given) = self.candidate(tx, q, &row, &mut each)? else { break };
+                    let Some(given) = self.candidate(tx, q, row, &mut each)? else { break };
                     wanted -= usize::from(given);
                     self.candidates -= 1;
-                    last = Some(row);
+                    looked += 1;
                 }
-                if let Some(last) = last {
-                    self.leave(tx, q, priority, &last)?;
-                }
+                self.leave(tx, q, priority, &rows, looked)?;
                 if all {
                     break;
                 }
@@ -242,21 +250,27 @@ impl Pick {
         Ok(None)
     }
 
-    /// Removes the rows up to `last` from the timeline in one statement.
-    fn leave(&self, tx: &Tx<'_>, q: Q, priority: Priority, last: &DueRow) -> Step<()> {
-        let queue = tx.at(q);
-        let (qid, priority) = (queue.qid, priority as i64);
-        match queue.settings.order {
+    /// Removes the first rows from the timeline, in one statement if they and the next one are in order. Damage to one of them must not
+    /// remove others with it.
+    fn leave(&self, tx: &Tx<'_>, q: Q, priority: Priority, rows: &[DueRow], looked: usize) -> Step<()> {
+        let Some(last) = rows[..looked].last() else { return Ok(()) };
+        let order = tx.at(q).settings.order;
+        let behind = rows.len().min(looked + 1);
+        if !rows[..behind].is_sorted_by(|one, next| one.comes_before(next, order)) {
+            return rows[..looked].iter().try_for_each(|row| row.drop(tx, q, priority));
+        }
+        let (qid, priority) = (tx.at(q).qid, priority as i64);
+        let removed = match order {
             Order::Fifo => {
                 let range = params![qid, priority, last.run_at, last.id];
-                tx.conn.prepare_cached(LEAVE_FIFO)?.execute(range)?;
+                tx.conn.prepare_cached(LEAVE_FIFO)?.execute(range)?
             }
             Order::Lifo => {
                 let range = params![qid, priority, last.run_at, last.id, ms(self.until)];
-                tx.conn.prepare_cached(LEAVE_LIFO)?.execute(range)?;
+                tx.conn.prepare_cached(LEAVE_LIFO)?.execute(range)?
             }
-        }
-        Ok(())
+        };
+        all_removed(removed, looked)
     }
 
     /// Decides on one due job. `None`: it stays and the walk ends; otherwise whether it was passed to `each`.
