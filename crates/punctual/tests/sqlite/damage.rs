@@ -201,3 +201,78 @@ async fn a_due_job_that_cannot_be_read_is_quarantined_and_blocks_nobody() {
     assert_eq!(kept.payload, bad.payload);
     assert_eq!(findings(&store, false).await, []);
 }
+
+/// Changes a byte in the id of an entry of the timeline, in the file itself.
+fn change_a_byte(folder: &Folder, entry: i64) {
+    let conn = folder.connect();
+    let sql = "SELECT run_at, id FROM punctual_due ORDER BY pri, run_at, id LIMIT 1 OFFSET ?1";
+    let (run_at, id): (i64, Vec<u8>) =
+        conn.query_row(sql, [entry], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    drop(conn);
+    let mut bytes = std::fs::read(folder.path()).unwrap();
+    // As SQLite stores them: a number of six bytes, then the id.
+    let there = [&run_at.to_be_bytes()[2..], &id].concat();
+    let at = bytes.windows(there.len()).position(|found| found == there).expect("it is in the file");
+    bytes[at + 6] ^= 0xf0;
+    std::fs::write(folder.path(), bytes).unwrap();
+}
+
+/// Runs what there is; returns how many jobs ran. A call that meets the damage is refused, and says so.
+async fn drained(store: &SqliteStore, entry: i64) -> usize {
+    const CALLS_MAX: u64 = 200;
+    let (mut ran, mut idle) = (0, 0);
+    for number in 1.. {
+        assert!(number < CALLS_MAX, "entry {entry}: it finds the same again and again");
+        match store.reserve(&want(8)).await {
+            Ok(batch) => {
+                idle += usize::from(batch.jobs.is_empty());
+                ran += batch.jobs.len();
+                let ack = |lease| Settlement { lease, verdict: Verdict::Ack };
+                let acks: Vec<_> = batch.jobs.iter().map(|run| ack(run.lease)).collect();
+                if !acks.is_empty() {
+                    let _ = store.settle(&acks, None).await.unwrap();
+                }
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "entry {entry}: {error}");
+                idle += 1;
+            }
+        }
+        if idle == 3 {
+            break;
+        }
+    }
+    ran
+}
+
+/// S2: an entry whose place in its table is wrong takes no other job with it, no call finds it for ever, and a repair puts the table in
+/// order.
+#[tokio::test]
+async fn an_entry_out_of_order_takes_no_other_with_it() {
+    const JOBS: u64 = 300;
+    for entry in [0, 1, 40, 150, 298, 299] {
+        let folder = Folder::new();
+        let store = folder.open();
+        let jobs: Vec<_> = (0..JOBS).map(new_job).collect();
+        store.enqueue(call(1), &jobs).await.unwrap();
+        drop(store);
+        change_a_byte(&folder, entry);
+        let store = folder.open();
+        let before = drained(&store, entry).await;
+        let found = findings(&store, true).await;
+        findings(&store, true).await;
+        assert_eq!(findings(&store, false).await, [], "entry {entry}");
+        let after = drained(&store, entry).await;
+        let dead = found.iter().filter(|finding| finding.what == "orphan").count();
+        assert!(
+            dead <= 1,
+            "entry {entry}: {dead} jobs are dead, {before} ran before the repair and {after} after it"
+        );
+        assert_eq!(
+            before + after + dead,
+            JOBS as usize,
+            "entry {entry}: {before} ran before the repair and {after} after it"
+        );
+    }
+}

@@ -166,6 +166,12 @@ const KEYED: usize = 7;
 const GROUP: usize = 8;
 const GROUPED: usize = 9;
 
+/// The tables whose rows are in the order of a key that is not the row number.
+const TREES: [&str; 12] = [
+    "due", "grouped", "parked", "expiry", "lease", "ended", "past", "unique", "memory", "keyed", "group",
+    "call",
+];
+
 /// The first byte of a cursor for records; any other is the number of a table.
 const RECORDS_TAG: u8 = 254;
 const COUNTERS_TAG: u8 = 255;
@@ -273,6 +279,9 @@ pub(super) async fn audit(store: &SqliteStore, Audit { repair, from }: Audit) ->
 /// Checks a slice of records or entries.
 fn rows(tx: &mut Tx<'_>, from: From, repair: bool) -> Step<Audited> {
     let mut slice = Slice { repair, done: Audited::default() };
+    if from == From::Records(0) {
+        slice.trees(tx)?;
+    }
     let next = match from {
         From::Records(slot) => slice.records(tx, slot)?,
         From::Entries(table, key) => slice.entries(tx, table, &key)?,
@@ -311,6 +320,36 @@ impl Slice {
     fn found(&mut self, id: Option<JobId>, queue: Option<String>, what: &'static str, detail: &str) {
         let detail = detail.to_owned();
         self.done.findings.push(Finding { id, queue, what: what.into(), detail, repaired: self.repair });
+    }
+
+    // ── trees ──
+
+    /// Checks whether the rows of each table of entries are in order, as nothing can be found in one otherwise. It reads whole tables.
+    fn trees(&mut self, tx: &Tx<'_>) -> Step<()> {
+        for table in TREES {
+            let check = format!("PRAGMA integrity_check('punctual_{table}')");
+            let said: String = tx.conn.query_row(&check, [], |row| row.get(0))?;
+            if !["order", "non-unique", "missing from index", "wrong # of entries"]
+                .iter()
+                .any(|word| said.contains(word))
+            {
+                continue;
+            }
+            self.found(
+                None,
+                None,
+                "corrupt",
+                &format!("table punctual_{table} is out of order; a repair writes it anew"),
+            );
+            if self.repair {
+                // Of rows with one key, the first stays. A delete without a condition needs no order.
+                tx.conn.execute_batch(&format!(
+                    "CREATE TEMP TABLE mended AS SELECT * FROM punctual_{table}; DELETE FROM punctual_{table};
+                    INSERT OR IGNORE INTO punctual_{table} SELECT * FROM mended; DROP TABLE mended;"
+                ))?;
+            }
+        }
+        Ok(())
     }
 
     // ── records ──
@@ -361,7 +400,7 @@ impl Slice {
         let numbers = tx.conn.prepare_cached(QUEUES_OF)?.query_row(params![id.as_bytes(), slot], |row| {
             [0, 1, 2].into_iter().map(|at| row.get::<_, Value>(at)).collect::<rusqlite::Result<Vec<_>>>()
         })?;
-        let numbers = numbers
+        let mut numbers = numbers
             .into_iter()
             .filter_map(|value| if let Value::Integer(n) = value { Some(n) } else { None });
         for qid in numbers.clone() {
@@ -370,7 +409,7 @@ impl Slice {
                 return Ok(Some(q));
             }
         }
-        let number = numbers.filter(|qid| (1..FOUND_MAX).contains(qid)).last();
+        let number = numbers.rfind(|qid| (1..FOUND_MAX).contains(qid));
         let q = match number {
             Some(qid) => tx.found_queue(qid)?,
             None => tx.queue_or_new("found")?,
