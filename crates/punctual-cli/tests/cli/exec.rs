@@ -250,3 +250,36 @@ fn a_command_that_nobody_watches_over_any_more_is_ended_and_runs_again() {
     assert!(job["last_error"].as_str().unwrap().contains("was killed"), "{job}");
     worker.stop().ok();
 }
+
+/// What a worker cannot start is no attempt: another one runs it, and the first goes on when it can.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_cannot_be_started_is_no_attempt() {
+    use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+
+    let t = Cli::new();
+    let starved = Worker::start(&t, "true", "-q mail --slots 4 -v");
+    t.ok(&format!("push k -q mail --id {A}"));
+    t.wait_for(A, "done");
+    let pid = Pid::from_child(starved.0.as_ref().unwrap());
+    let before = getrlimit(Resource::Nofile);
+    // Fewer than it has open: it gets no further ones.
+    prlimit(Some(pid), Resource::Nofile, Rlimit { current: Some(3), maximum: before.maximum }).unwrap();
+    for n in 0..6 {
+        t.ok(&format!("push k {n} -q mail --max-attempts 1"));
+    }
+    let healthy = Worker::start(&t, "true", "-q mail");
+    let done = || Some(()).filter(|()| t.json("stats")["done"] == 7);
+    wait(done, || t.ok("ls --all"));
+    healthy.stop().ok();
+    t.ok(&format!("push k -q mail --max-attempts 1 --id {B}"));
+    prlimit(Some(pid), Resource::Nofile, before).unwrap();
+    let job = t.wait_for(B, "done");
+    assert_eq!(job["attempt"], 1);
+    let said = starved.stop();
+    assert!(
+        said.err.contains("a job could not be started here") && said.err.contains("os error 24"),
+        "{said:#?}"
+    );
+    assert!(said.err.contains("jobs can be started here again"), "{said:#?}");
+}

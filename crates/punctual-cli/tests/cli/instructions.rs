@@ -11,12 +11,12 @@ const BOUNDS: [(&str, f64); 10] = [
     ("default retention", 3.6),
     ("retention at its bound", 3.77),
     ("unique key", 3.5),
-    ("concurrency key", 8.8),
+    ("concurrency key", 8.9),
     ("group", 4.64),
-    ("1 KiB", 2.73),
+    ("1 KiB", 2.95),
     ("100 KiB", 1.55),
     ("1 MiB", 1.49),
-    ("16 shards", 8.6),
+    ("16 shards", 9.05),
 ];
 
 #[test]

@@ -92,6 +92,23 @@ impl ErrorKind {
 /// A `Result` with the [`Error`] of punctual.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// Most causes of an error that are printed, in case the chain never ends.
+const CAUSES_MAX: usize = 16;
+
+/// Formats an error and its causes as `a: b: c`, without a cause that is already part of the text before it.
+pub(crate) fn chain(error: &(dyn StdError + 'static)) -> String {
+    let (mut text, mut cause) = (error.to_string(), error.source());
+    for _ in 0..CAUSES_MAX {
+        let Some(because) = cause else { break };
+        let words = because.to_string();
+        if !text.ends_with(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = because.source();
+    }
+    text
+}
+
 impl Error {
     /// Returns the error of a call that was made in part: it must not say that nothing was changed.
     #[doc(hidden)]

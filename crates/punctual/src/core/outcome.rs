@@ -4,10 +4,7 @@ use std::{error::Error, fmt, time::Duration};
 
 use serde::Serialize;
 
-use crate::core::job::Payload;
-
-/// Most causes of an error that are printed, in case the chain never ends.
-const CAUSES_MAX: usize = 16;
+use crate::core::{error::chain, job::Payload};
 
 /// The outcome of a run.
 ///
@@ -43,6 +40,11 @@ pub enum Outcome {
     },
     /// Not now: the job runs again after this pause, at least 100 ms. Counts nothing.
     Snooze(Duration),
+    /// The run could not begin, because this worker lacks something: descriptors, processes, memory. The text says what.
+    ///
+    /// Counts nothing: the job goes back at once, for another worker. This one reserves nothing for a second, and longer if that happens
+    /// again, up to 30 s. Its health says why.
+    NotStarted(String),
     /// Gives the job up, for people to look at. The text is the reason.
     Dead(String),
     /// Cancels the job.
@@ -114,20 +116,6 @@ impl<T: IntoOutcome, E: Into<Box<dyn Error + Send + Sync>>> IntoOutcome for Resu
             }
         }
     }
-}
-
-/// Formats an error and its causes as `a: b: c`, without a cause that is already part of the text before it.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let (mut text, mut cause) = (error.to_string(), error.source());
-    for _ in 0..CAUSES_MAX {
-        let Some(because) = cause else { break };
-        let words = because.to_string();
-        if !text.ends_with(&words) {
-            text = format!("{text}: {words}");
-        }
-        cause = because.source();
-    }
-    text
 }
 
 #[cfg(test)]

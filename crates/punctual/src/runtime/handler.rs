@@ -8,7 +8,7 @@ use std::{
     future::Future,
     ops::Deref,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicU8, Ordering},
     },
     time::Duration,
@@ -21,7 +21,7 @@ use crate::{
     core::{
         error::{Error, ErrorKind, Result},
         id::JobId,
-        job::{Job, JobRecord},
+        job::{Job, JobRecord, cut_error},
         notes::{LogLine, Notes, Progress},
         outcome::{IntoOutcome, Outcome},
         time::Timestamp,
@@ -122,6 +122,8 @@ struct Inner {
     reported: Mutex<Reported>,
     /// The verdict that the handler gave in its own transaction.
     settled: Mutex<Option<Verdict>>,
+    /// What this worker lacked, so that the run did not begin.
+    lacking: OnceLock<String>,
     /// Notified when there is something to report.
     news: Arc<Notify>,
     /// The longest pause that the run can request.
@@ -157,6 +159,7 @@ impl Call {
                 stop,
                 reported,
                 settled: Mutex::default(),
+                lacking: OnceLock::new(),
                 news,
                 retry_after_max,
             }),
@@ -328,6 +331,16 @@ impl Call {
         }
         *self.inner.settled.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
         Ok(notification)
+    }
+
+    /// Notes that the run did not begin, because this worker lacks something.
+    pub(crate) fn lacks(&self, what: &str) {
+        let _ = self.inner.lacking.set(cut_error(what).to_owned());
+    }
+
+    /// Returns what this worker lacked, if the run did not begin for that.
+    pub(crate) fn lacking(&self) -> Option<&str> {
+        self.inner.lacking.get().map(String::as_str)
     }
 
     /// Returns the verdict that the handler gave in its own transaction, committed or not.

@@ -20,6 +20,7 @@ pub(crate) mod run;
 mod run_loop;
 mod shutdown;
 mod signals;
+mod starved;
 mod stats;
 mod supervisor;
 mod suspects;

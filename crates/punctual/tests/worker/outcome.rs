@@ -122,3 +122,35 @@ async fn a_pause_that_a_run_asks_for_is_cut_to_what_its_worker_grants() {
     let queue = rig.client.queue("default").show().await.unwrap().unwrap();
     assert_eq!((rig.get(id).await.run_at, queue.opens_at), (granted, Some(granted)));
 }
+
+/// A run that its worker could not begin counts nothing, and another worker gets the job.
+#[tokio::test]
+async fn what_could_not_begin_is_no_attempt_and_runs_elsewhere() {
+    let rig = Rig::new();
+    for n in 1..=8 {
+        rig.enqueue(n).await;
+    }
+    let starved = rig
+        .worker()
+        .name("starved")
+        .slots(4)
+        .handle(async |_: Work, _: Ctx| Outcome::NotStarted("too many open files".to_owned()));
+    let (stop_starved, starving) = start(starved);
+    // What it reserved before it knew went back.
+    let (tell, mut told) = unbounded_channel();
+    let (stop, working) = start(rig.worker().slots(1).handle(move |job: Work, ctx: Ctx| {
+        let _ = tell.send((job.n, ctx.attempt()));
+        std::future::ready(())
+    }));
+    let mut ran = Vec::new();
+    for _ in 0..8 {
+        ran.push(told.recv().await.unwrap());
+    }
+    ran.sort_unstable();
+    assert_eq!(ran, (1..=8).map(|n| (n, 1)).collect::<Vec<_>>());
+    stop_starved.cancel();
+    stop.cancel();
+    let report = starving.await.unwrap().unwrap();
+    assert_eq!((report.retried, report.dead, report.done), (0, 0, 0));
+    working.await.unwrap().unwrap();
+}

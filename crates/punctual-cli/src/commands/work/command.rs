@@ -21,6 +21,14 @@ const GONE_EVERY: Duration = Duration::from_millis(20);
 /// The time to wait for such a group after SIGKILL. Its zombies may have no parent that waits for them.
 const GONE_MAX: Duration = Duration::from_secs(10);
 
+/// Returns whether a command could not be started for what its own job gave it, such as headers that are too large for an environment.
+pub(super) fn is_of_the_job(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::ArgumentListTooLong
+    )
+}
+
 /// A command that was started. Dropped, all that it started is killed by its supervisor.
 pub(super) struct Running {
     supervisor: Child,
@@ -85,8 +93,11 @@ impl Running {
     /// called again.
     pub(super) async fn ended(&mut self) -> io::Result<ExitStatus> {
         loop {
-            if let Some(why) = self.line(FAILED) {
-                return Err(io::Error::other(why));
+            if let Some((number, why)) = self.line(FAILED).as_deref().and_then(|line| line.split_once(' ')) {
+                return Err(match number.parse() {
+                    Ok(number) if number != 0 => io::Error::from_raw_os_error(number),
+                    _ => io::Error::other(why.to_owned()),
+                });
             }
             if let Some(status) = self.line(ENDED).and_then(|raw| raw.parse().ok()) {
                 return Ok(ExitStatus::from_raw(status));
@@ -96,6 +107,11 @@ impl Running {
                 return Err(io::Error::other("the process that supervises the command was killed"));
             }
         }
+    }
+
+    /// Returns whether the command was started, as far as its supervisor said.
+    pub(super) fn has_begun(&self) -> bool {
+        self.line(STARTED).is_some()
     }
 
     /// Asks for its end: SIGTERM, then SIGKILL, for all that it started.

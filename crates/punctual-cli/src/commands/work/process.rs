@@ -17,7 +17,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     capture::{Tail, printed},
-    command::Running,
+    command::{Running, is_of_the_job},
 };
 
 /// Put off, by sysexits.h: "temporary failure".
@@ -96,7 +96,7 @@ impl Runner {
         };
         let mut run = match started {
             Ok(run) => run,
-            Err(e) => return Some(Outcome::retry(format_args!("could not start the command: {e}"))),
+            Err(e) => return Some(not_started(&e)),
         };
         let (tail, ended) = (Tail::default(), CancellationToken::new());
         let log = self.how.log.then(|| ctx.clone());
@@ -124,6 +124,7 @@ impl Runner {
         Some(match (cut, exited) {
             (Some(Cut::GivenBack), _) => return None,
             (Some(Cut::Timeout), _) => Outcome::retry(format_args!("timeout after {:?}", job.timeout)),
+            (None, Err(e)) if !run.has_begun() => not_started(&e),
             (_, Err(e)) => Outcome::retry(format_args!("could not run the command: {e}")),
             (_, Ok(status)) if status.success() && self.how.result => given(stdout, ctx).await,
             (_, Ok(status)) => self.verdict(status, &tail.text(), ctx.stop_reason() == Some(Stop::Cancelled)),
@@ -174,6 +175,12 @@ impl Runner {
             _ => Outcome::retry(words(status, stderr)),
         }
     }
+}
+
+/// The outcome of a command that could not be started. That is no attempt, unless it is the job's own fault.
+fn not_started(error: &std::io::Error) -> Outcome {
+    let words = format!("could not start the command: {error}");
+    if is_of_the_job(error) { Outcome::retry(words) } else { Outcome::NotStarted(words) }
 }
 
 /// Comes back when the job's cancel was asked for, or its lease was lost. A worker that ends lets its commands finish.

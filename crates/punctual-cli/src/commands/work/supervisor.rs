@@ -85,7 +85,10 @@ async fn supervise(words: &[OsString], kill_after: Duration, stays: bool) -> io:
     });
     let mut family = match started {
         Ok(family) => family,
-        Err(e) => return worker.write_all(format!("{FAILED}{e}\n").as_bytes()).await,
+        Err(e) => {
+            let number = e.raw_os_error().unwrap_or_default();
+            return worker.write_all(format!("{FAILED}{number} {e}\n").as_bytes()).await;
+        }
     };
     // First of all: should this process be killed, the worker ends the group.
     worker.write_all(format!("{STARTED}{}\n", family.leader()).as_bytes()).await?;

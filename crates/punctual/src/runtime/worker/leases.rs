@@ -33,7 +33,7 @@ use tokio::{
 use super::{registration::Quiet, suspects::Suspects};
 use crate::{
     core::{
-        error::Result,
+        error::{Result, chain},
         lifecycle::is_last_chance,
         limits::{BATCH_BYTES_MAX, BATCH_MAX, LEASE_DEFAULT, LEASE_MIN, NOTES_BYTES_MAX},
     },
@@ -401,7 +401,7 @@ async fn extend_all(store: &dyn Store, runs: &Runs, beats: &[Heartbeat]) -> (usi
         match answer.map(away) {
             Ok(0) => {}
             Ok(away) => (missed, why) = (missed + away, "a part of the store cannot be reached".to_owned()),
-            Err(error) => (missed, why) = (missed + beats.len(), error.to_string()),
+            Err(error) => (missed, why) = (missed + beats.len(), chain(&error)),
         }
     }
     (missed, why)

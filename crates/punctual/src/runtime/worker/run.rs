@@ -145,6 +145,10 @@ pub(crate) fn verdict(outcome: Outcome, call: &Call, random: f64) -> Verdict {
             Verdict::RetryAfter { at: When::In(pause), error }
         }
         Outcome::Snooze(pause) => Verdict::Snooze { after: bounded(pause), reason: None },
+        Outcome::NotStarted(why) => {
+            call.lacks(&why);
+            Verdict::Release
+        }
         Outcome::Dead(error) => Verdict::Dead { error },
         Outcome::Cancel => Verdict::Cancel { reason: None },
     }

@@ -27,12 +27,13 @@ use super::{
     report::{Lateness, WorkReport},
     run::{Graces, dead_reason, expected, run, verdict},
     shutdown::{Phase, Shutdown},
+    starved::Starved,
     suspects::{Held, Waiting},
     trouble::Trouble,
 };
 use crate::{
     core::{
-        error::{Error, ErrorKind, Result},
+        error::{Error, ErrorKind, Result, chain},
         job::{JobRecord, State},
         lifecycle::{PANICKED, is_last_chance},
         limits::{BATCH_BYTES_MAX, BATCH_MAX},
@@ -106,6 +107,8 @@ pub(crate) struct RunLoop<'a> {
     has_worked: bool,
     /// What keeps it from the store now.
     trouble: Trouble,
+    /// What keeps runs from beginning.
+    starved: Starved,
     /// The next reserve, or the last one whose answer was lost: it is repeated unchanged (S3).
     reserve: Option<Reserve>,
     /// Whether it may have reserved jobs: a call with it was made, and the store did not say that nothing was changed.
@@ -169,6 +172,7 @@ impl<'a> RunLoop<'a> {
             settle_max: BATCH_MAX,
             has_worked: false,
             trouble: Trouble::default(),
+            starved: Starved::default(),
             reserve: None,
             may_have_reserved: false,
             call: CallId { instance: fastrand::u64(..), number: 0 },
@@ -260,7 +264,23 @@ impl<'a> RunLoop<'a> {
         while let Ok(ended) = self.ended.1.try_recv() {
             self.collected.push(ended);
         }
+        let now = Instant::now();
         for Ended { lease, verdict } in self.collected.drain(..) {
+            let call = self.runs.call(lease);
+            match call.as_ref().map(Call::lacking) {
+                Some(Some(why)) => {
+                    if let Some(pause) = self.starved.note(why, now) {
+                        tracing::warn!(target: "punctual", why, ?pause,
+                            "a job could not be started here: it goes back, and nothing is reserved for a while");
+                    }
+                }
+                Some(None) if verdict != Verdict::Release => {
+                    if let Some(after) = self.starved.began(now) {
+                        tracing::info!(target: "punctual", ?after, "jobs can be started here again");
+                    }
+                }
+                Some(None) | None => {}
+            }
             if self.runs.ended(lease) {
                 self.settlements.push(Settlement { lease, verdict });
             }
@@ -289,7 +309,10 @@ impl<'a> RunLoop<'a> {
 
     /// Returns whether nothing is reserved, by an order or for the sake of a suspect.
     fn is_quiet(&self) -> bool {
-        self.runs.quiet.is_quiet() || self.runs.suspects.quiet_until(Instant::now()).is_some()
+        let now = Instant::now();
+        self.runs.quiet.is_quiet()
+            || self.runs.suspects.quiet_until(now).is_some()
+            || self.starved.quiet_until(now).is_some()
     }
 
     /// Starts the suspects that can run now (S9).
@@ -397,7 +420,7 @@ impl<'a> RunLoop<'a> {
             }
             Err(error) => {
                 if self.is_trouble(&error) {
-                    tracing::warn!(target: "punctual", %error, hint = error.hint(), "could not reclaim, will try again");
+                    tracing::warn!(target: "punctual", error = chain(&error), hint = error.hint(), "could not reclaim, will try again");
                 }
             }
         }
@@ -431,7 +454,8 @@ impl<'a> RunLoop<'a> {
             // Notifications of that time were missed.
             self.look = Look::Now;
         }
-        let n = self.free_slots().min(BATCH_MAX);
+        let most = if self.starved.is_probing() { 1 } else { BATCH_MAX };
+        let n = self.free_slots().min(most);
         let may_find = !self.settlements.is_empty()
             || match self.look {
                 Look::Now => true,
@@ -759,7 +783,7 @@ impl<'a> RunLoop<'a> {
                 }
                 let pause = self.pauses.next();
                 if self.is_trouble(&error) {
-                    tracing::warn!(target: "punctual", %error, hint = error.hint(), ?pause, settlements = n,
+                    tracing::warn!(target: "punctual", error = chain(&error), hint = error.hint(), ?pause, settlements = n,
                         "settle and reserve will be repeated");
                 } else {
                     tracing::debug!(target: "punctual", %error, ?pause, settlements = n,
@@ -780,7 +804,7 @@ impl<'a> RunLoop<'a> {
             Some(run) => self.lost(&run.call, &verdict),
             None => self.report.lost += 1,
         }
-        tracing::error!(target: "punctual", id = %lease.job, %error,
+        tracing::error!(target: "punctual", id = %lease.job, error = chain(error),
             "the store refused a verdict; the lease will expire");
     }
 
@@ -811,15 +835,19 @@ impl<'a> RunLoop<'a> {
         let (is_waiting, ask_again_at) = (0 < self.waiting.len() || quiet_until.is_some(), self.ask_again_at);
         let wake_at = quiet_until
             .into_iter()
+            .chain(self.starved.quiet_until(Instant::now()))
             .chain(ask_again_at.filter(|again| is_waiting && Instant::now() < *again))
             .chain(self.waiting.back_at())
             .min();
         let (has_away, again) = (!self.away.0.is_empty(), self.away.1);
         let (has_unheard, reclaim_at) = (!self.unheard().is_empty(), self.reclaim_at);
-        let trouble = &self.trouble;
+        let (trouble, starved) = (&self.trouble, &self.starved);
         let held_up = || {
             let now = Instant::now();
-            trouble.held_up(Duration::ZERO, now).or_else(|| runs.held_up(now))
+            trouble
+                .held_up(Duration::ZERO, now)
+                .or_else(|| starved.held_up(now))
+                .or_else(|| runs.held_up(now))
         };
         // Waiting longer in this phase achieves nothing.
         let is_late = matches!(self.phase, Phase::Ending { until } if until <= Instant::now());

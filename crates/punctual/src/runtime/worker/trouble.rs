@@ -11,7 +11,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::health::Liveness;
-use crate::core::error::{Error, ErrorKind};
+use crate::core::{
+    error::{Error, ErrorKind, chain},
+    job::cut_error,
+};
 
 /// Calls of a loop that have failed since the last one that was answered.
 #[derive(Debug, Default)]
@@ -32,7 +35,7 @@ impl Trouble {
         self.since.get_or_insert(now);
         let what =
             if error.is_repeatable() { "the store cannot be reached" } else { "the store refuses calls" };
-        self.why = format!("{what}: {error}");
+        cut_error(&format!("{what}: {}", chain(error))).clone_into(&mut self.why);
         let is_news = !self.said.contains(&error.kind());
         if is_news {
             self.said.push(error.kind());
