@@ -99,6 +99,7 @@ pub const SNOOZES_MAX: u32 = 10_000;
 pub const SNOOZE_MIN: Duration = Duration::from_millis(100);
 
 /// The most calls that an instance has made since one that arrives late. A stored number that is further ahead of a call is damage, and counts as none.
+#[cfg(any(feature = "redis", feature = "sqlite"))]
 pub(crate) const CALLS_AHEAD_MAX: u64 = 1 << 19;
 
 /// The expired leases that one reserve or take reclaims (S9).

@@ -42,8 +42,8 @@ pub enum Outcome {
     Snooze(Duration),
     /// The run could not begin, because this worker lacks something: descriptors, processes, memory. The text says what.
     ///
-    /// Counts nothing: the job goes back at once, for another worker. This one reserves nothing for a second, and longer if that happens
-    /// again, up to 30 s. Its health says why.
+    /// Counts no attempt: the job goes back for a second, for another worker, as after a snooze. This one reserves nothing for a second, and
+    /// longer if that happens again, up to 30 s. Its health says why.
     NotStarted(String),
     /// Gives the job up, for people to look at. The text is the reason.
     Dead(String),

@@ -17,7 +17,6 @@ use std::time::Duration;
 use crate::core::error::{Error, Result};
 
 /// How long expired entries of tools are kept, without effect. If the clock goes back, they are valid again.
-#[cfg(any(feature = "redis", feature = "sqlite"))]
 pub(crate) const TOOL_MEMORY: Duration = Duration::from_hours(24);
 /// Expired rows that one step removes. It is more than a step adds, so that they get fewer.
 #[cfg(any(feature = "redis", feature = "sqlite"))]

@@ -10,7 +10,11 @@
 
 use std::{process::ExitStatus, process::Stdio, sync::Arc, time::Duration};
 
-use punctual::{Ctx, JobRecord, Outcome, Payload, limits::RESULT_BYTES_MAX, worker::Stop};
+use punctual::{
+    Ctx, JobRecord, Outcome, Payload,
+    limits::{PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX},
+    worker::Stop,
+};
 use serde::de::IgnoredAny;
 use tokio::{process::Command, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -90,6 +94,11 @@ impl Runner {
     async fn outcome(&self, job: &JobRecord, ctx: &Ctx<()>) -> Option<Outcome> {
         let timeout = tokio::time::sleep(job.timeout);
         tokio::pin!(timeout);
+        if PAYLOAD_BYTES_MAX < job.payload.bytes.len() {
+            let words =
+                format!("a command can have {PAYLOAD_BYTES_MAX} bytes of payload, and this job has more");
+            return Some(Outcome::Dead(words));
+        }
         let started = match self.command(job, ctx) {
             Ok(command) => Running::start(command, Some(&job.payload.bytes)).await,
             Err(e) => Err(e),

@@ -72,8 +72,7 @@ async fn supervise(words: &[OsString], kill_after: Duration, stays: bool) -> io:
     let stdin = if stays {
         io::stdout().as_fd().try_clone_to_owned().map(Stdio::from)
     } else {
-        let payload = read_payload(&mut worker).await?;
-        file_of(&payload).map(Stdio::from)
+        read_payload(&mut worker).await.and_then(|payload| file_of(&payload)).map(Stdio::from)
     };
     let started = stdin.and_then(|stdin| {
         let mut command = Command::new(words.first().map_or(OsStr::new(""), OsString::as_os_str));

@@ -25,6 +25,8 @@ use crate::{
     store::{EndReason, Verdict, check_result},
 };
 
+/// The pause of a job that this worker could not begin.
+const NOT_STARTED_PAUSE: Duration = Duration::from_secs(1);
 /// How long middleware can go on after its handler timed out.
 const AFTER_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -147,7 +149,8 @@ pub(crate) fn verdict(outcome: Outcome, call: &Call, random: f64) -> Verdict {
         Outcome::Snooze(pause) => Verdict::Snooze { after: bounded(pause), reason: None },
         Outcome::NotStarted(why) => {
             call.lacks(&why);
-            Verdict::Release
+            // With a reason, it keeps what is known of its crashes. After the pause, other jobs of this worker have been tried.
+            Verdict::Snooze { after: NOT_STARTED_PAUSE, reason: Some(cut_error(&why).to_owned()) }
         }
         Outcome::Dead(error) => Verdict::Dead { error },
         Outcome::Cancel => Verdict::Cancel { reason: None },

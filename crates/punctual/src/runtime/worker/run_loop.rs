@@ -63,6 +63,8 @@ const fn is_tick(_: &JobRecord) -> bool {
     false
 }
 
+/// A run that goes on for this long has begun.
+const PROBE: Duration = Duration::from_secs(2);
 /// The longest sleep, whatever the store says, because a notification can be lost. A store's own wait ends earlier
 /// where notifications can fail without a sign. This bound covers failures that a store takes to be impossible.
 const IDLE_MAX: Duration = Duration::from_mins(10);
@@ -109,6 +111,8 @@ pub(crate) struct RunLoop<'a> {
     trouble: Trouble,
     /// What keeps runs from beginning.
     starved: Starved,
+    /// The run that shows whether they can, and when it was started.
+    probe: Option<(Lease, Instant)>,
     /// The next reserve, or the last one whose answer was lost: it is repeated unchanged (S3).
     reserve: Option<Reserve>,
     /// Whether it may have reserved jobs: a call with it was made, and the store did not say that nothing was changed.
@@ -140,6 +144,7 @@ enum Look {
 struct Ended {
     lease: Lease,
     verdict: Verdict,
+    begun: Instant,
 }
 
 impl<'a> RunLoop<'a> {
@@ -173,6 +178,7 @@ impl<'a> RunLoop<'a> {
             has_worked: false,
             trouble: Trouble::default(),
             starved: Starved::default(),
+            probe: None,
             reserve: None,
             may_have_reserved: false,
             call: CallId { instance: fastrand::u64(..), number: 0 },
@@ -202,6 +208,7 @@ impl<'a> RunLoop<'a> {
             self.follow_shutdown();
             self.forget_refused();
             self.collect();
+            self.mind_probe();
             if self.is_over() {
                 return Ok(());
             }
@@ -248,7 +255,7 @@ impl<'a> RunLoop<'a> {
         {
             // These block their threads. Their leases are given up; the fence makes their later writes ineffective.
             for lease in self.runs.leases_executing() {
-                self.collected.push(Ended { lease, verdict: Verdict::Release });
+                self.collected.push(Ended { lease, verdict: Verdict::Release, begun: now });
             }
         }
     }
@@ -265,7 +272,8 @@ impl<'a> RunLoop<'a> {
             self.collected.push(ended);
         }
         let now = Instant::now();
-        for Ended { lease, verdict } in self.collected.drain(..) {
+        let mut collected = std::mem::take(&mut self.collected);
+        for Ended { lease, verdict, begun } in collected.drain(..) {
             let call = self.runs.call(lease);
             match call.as_ref().map(Call::lacking) {
                 Some(Some(why)) => {
@@ -274,15 +282,32 @@ impl<'a> RunLoop<'a> {
                             "a job could not be started here: it goes back, and nothing is reserved for a while");
                     }
                 }
-                Some(None) if verdict != Verdict::Release => {
-                    if let Some(after) = self.starved.began(now) {
-                        tracing::info!(target: "punctual", ?after, "jobs can be started here again");
-                    }
-                }
+                Some(None) if verdict != Verdict::Release => self.starved_no_more(begun, now),
                 Some(None) | None => {}
             }
             if self.runs.ended(lease) {
                 self.settlements.push(Settlement { lease, verdict });
+            }
+        }
+        self.collected = collected;
+    }
+
+    /// Notes that a run began, and whether that ends a time in which none could.
+    fn starved_no_more(&mut self, begun: Instant, now: Instant) {
+        if let Some(after) = self.starved.began(begun, now) {
+            tracing::info!(target: "punctual", ?after, "jobs can be started here again");
+        }
+    }
+
+    /// Takes the one job that was reserved to see whether jobs can be started for begun, if it still runs after a while.
+    fn mind_probe(&mut self) {
+        let now = Instant::now();
+        if let Some((lease, begun)) = self.probe
+            && begun + PROBE <= now
+        {
+            self.probe = None;
+            if self.runs.call(lease).is_some_and(|call| call.lacking().is_none()) {
+                self.starved_no_more(begun, now);
             }
         }
     }
@@ -731,7 +756,10 @@ impl<'a> RunLoop<'a> {
             Err(_) => Running::default(),
         };
         let (ended, traced) = (self.ended.0.clone(), running.clone());
-        let mut slot = Slot { lease, call: call.clone(), verdict: None, ended, counted, traced };
+        let mut slot = Slot { lease, call: call.clone(), verdict: None, ended, begun: now, counted, traced };
+        if self.starved.is_probing() {
+            self.probe = Some((lease, now));
+        }
         let graces =
             Graces { cancel: self.setup.config.cancel_grace, timeout: self.setup.config.timeout_grace };
         let run_of = call.clone();
@@ -836,6 +864,7 @@ impl<'a> RunLoop<'a> {
         let wake_at = quiet_until
             .into_iter()
             .chain(self.starved.quiet_until(Instant::now()))
+            .chain(self.probe.map(|(_, begun)| begun + PROBE))
             .chain(ask_again_at.filter(|again| is_waiting && Instant::now() < *again))
             .chain(self.waiting.back_at())
             .min();
@@ -846,8 +875,8 @@ impl<'a> RunLoop<'a> {
             let now = Instant::now();
             trouble
                 .held_up(Duration::ZERO, now)
-                .or_else(|| starved.held_up(now))
                 .or_else(|| runs.held_up(now))
+                .or_else(|| starved.held_up(now))
         };
         // Waiting longer in this phase achieves nothing.
         let is_late = matches!(self.phase, Phase::Ending { until } if until <= Instant::now());
@@ -917,6 +946,7 @@ struct Slot {
     /// `None` until the run has ended by itself.
     verdict: Option<Verdict>,
     ended: UnboundedSender<Ended>,
+    begun: Instant,
     /// What counts how long the run took, and when it began; `None` without metrics.
     counted: Option<(Metrics, Instant)>,
     traced: Running,
@@ -947,6 +977,6 @@ impl Drop for Slot {
         });
         self.traced.end(&self.call, &verdict, verdict_name(&verdict));
         // Fails only if the loop has ended, which then does not need it.
-        let _ = self.ended.send(Ended { lease: self.lease, verdict });
+        let _ = self.ended.send(Ended { lease: self.lease, verdict, begun: self.begun });
     }
 }

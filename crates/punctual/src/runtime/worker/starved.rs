@@ -38,10 +38,9 @@ impl Starved {
         is_news.then_some(self.pause)
     }
 
-    /// Notes that a run began after all; returns how long that was not so.
-    pub(super) fn began(&mut self, now: Instant) -> Option<Duration> {
-        // Runs of before the pause say nothing.
-        if self.until.is_some_and(|until| now < until) {
+    /// Notes that a run began at `at`; returns for how long that was not so. Runs of before the end of the pause say nothing.
+    pub(super) fn began(&mut self, at: Instant, now: Instant) -> Option<Duration> {
+        if self.until.is_some_and(|until| at < until) {
             return None;
         }
         let (since, _) = self.since.take()?;
@@ -77,7 +76,10 @@ mod tests {
         assert_eq!((starved.quiet_until(second(0)), starved.is_probing()), (None, false));
         assert_eq!(starved.note("no descriptors", second(0)), Some(PAUSE_MIN));
         // One that was reserved with it, and one that ran all the time.
-        assert_eq!((starved.note("no descriptors", second(0)), starved.began(second(0))), (None, None));
+        assert_eq!(
+            (starved.note("no descriptors", second(0)), starved.began(second(0), second(9))),
+            (None, None)
+        );
         assert_eq!(starved.quiet_until(second(0)), Some(second(1)));
         assert_eq!((starved.quiet_until(second(1)), starved.is_probing()), (None, true));
         let mut pauses = Vec::new();
@@ -93,7 +95,7 @@ mod tests {
             starved.held_up(second(91)).unwrap(),
             "this worker cannot start jobs: no memory (for 91 s)"
         );
-        assert_eq!(starved.began(second(91)), Some(Duration::from_secs(91)));
+        assert_eq!(starved.began(second(91), second(91)), Some(Duration::from_secs(91)));
         assert_eq!((starved.held_up(second(91)), starved.is_probing()), (None, false));
         assert_eq!(starved.note("no memory", second(99)), Some(PAUSE_MIN));
     }

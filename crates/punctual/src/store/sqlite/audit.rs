@@ -6,7 +6,7 @@
 
 mod count;
 
-use rusqlite::{params, params_from_iter, types::Value};
+use rusqlite::{Connection, params, params_from_iter, types::Value};
 
 use super::SqliteStore;
 use crate::{
@@ -22,6 +22,7 @@ use crate::{
         sqlite::{
             engine::{
                 fault::Step,
+                file::CHECKED_BYTES_MAX,
                 row_number::Found,
                 sql::named,
                 tx::{Q, Tx, int, ms},
@@ -50,7 +51,7 @@ const QUEUES_OF: &str = named(FILE, "queues_of");
 const SET_QUEUE: &str = named(FILE, "set_queue");
 
 /// No queue has this number, or a larger one.
-const FOUND_MAX: i64 = 1 << 32;
+const FOUND_MAX: i64 = 1 << 31;
 
 /// A table of entries, most of which name a job.
 struct Entries {
@@ -172,6 +173,8 @@ const TREES: [&str; 12] = [
     "call",
 ];
 
+/// The first byte of a cursor for trees.
+const TREES_TAG: u8 = 253;
 /// The first byte of a cursor for records; any other is the number of a table.
 const RECORDS_TAG: u8 = 254;
 const COUNTERS_TAG: u8 = 255;
@@ -179,6 +182,8 @@ const COUNTERS_TAG: u8 = 255;
 /// Where a slice starts.
 #[derive(Clone, Debug, PartialEq)]
 enum From {
+    /// At this table of [`TREES`].
+    Trees(usize),
     /// At this row number.
     Records(i64),
     /// In this table, after this key.
@@ -198,6 +203,7 @@ impl From {
     fn write(&self) -> AuditCursor {
         let mut bytes = Vec::new();
         match self {
+            Self::Trees(table) => bytes.extend([TREES_TAG, *table as u8]),
             Self::Records(slot) => {
                 bytes.push(RECORDS_TAG);
                 bytes.extend_from_slice(&slot.to_be_bytes());
@@ -231,7 +237,10 @@ impl From {
     /// Parses what [`From::write`] wrote. Anything else is no cursor of this store.
     fn read(cursor: &AuditCursor) -> Option<Self> {
         match cursor.0.as_slice() {
-            [] => Some(Self::Records(0)),
+            [] => Some(Self::Trees(0)),
+            [TREES_TAG, table] => {
+                Some(usize::from(*table)).filter(|table| *table < TREES.len()).map(Self::Trees)
+            }
             [COUNTERS_TAG] => Some(Self::Counters(None)),
             [COUNTERS_TAG, at @ ..] => {
                 let (snapshot, step) = at.split_first_chunk()?;
@@ -264,8 +273,10 @@ impl From {
 pub(super) async fn audit(store: &SqliteStore, Audit { repair, from }: Audit) -> Result<Audited> {
     let from =
         From::read(&from).ok_or_else(|| Error::invalid("the audit's cursor is not one of this store"))?;
-    if let From::Counters(at) = from {
-        return count::slice(store, at, repair).await;
+    match from {
+        From::Trees(table) => return tree(store, table, repair).await,
+        From::Counters(at) => return count::slice(store, at, repair).await,
+        From::Records(_) | From::Entries(..) => {}
     }
     let at = from.clone();
     let found = store.reader.search(move |tx| rows(tx, at, false)).await?;
@@ -276,16 +287,59 @@ pub(super) async fn audit(store: &SqliteStore, Audit { repair, from }: Audit) ->
     store.write(BATCH_MAX, 0, true, move |tx| rows(tx, from.clone(), true)).await
 }
 
+/// Checks whether the rows of a table of entries are in order, as nothing can be found in one otherwise. It reads the whole table, beside
+/// other calls; not in a large file, as `doctor` does not.
+async fn tree(store: &SqliteStore, table: usize, repair: bool) -> Result<Audited> {
+    let name = TREES[table];
+    let next = if table + 1 < TREES.len() { From::Trees(table + 1) } else { From::Records(0) };
+    let check = move |conn: &Connection| {
+        let sql = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()";
+        let bytes: i64 = conn.query_row(sql, [], |row| row.get(0))?;
+        if CHECKED_BYTES_MAX < bytes.cast_unsigned() {
+            return Ok(false);
+        }
+        let mut stmt = conn.prepare(&format!("PRAGMA integrity_check('punctual_{name}')"))?;
+        let mut rows = stmt.query([])?;
+        let mut is_out_of_order = false;
+        while let Some(row) = rows.next()? {
+            let said = row.get_ref(0)?.as_str().unwrap_or_default();
+            is_out_of_order |= ["order", "non-unique", "missing from index", "wrong # of entries"]
+                .iter()
+                .any(|word| said.contains(word));
+        }
+        Ok(is_out_of_order)
+    };
+    let mut done = Audited { next: Some(next.write()), ..Audited::default() };
+    if store.reader.aside(check).await? {
+        if repair {
+            let rewrite = move |tx: &mut Tx<'_>| -> Step<()> {
+                // Of rows with one key, the first stays. A delete without a condition needs no order.
+                tx.conn.execute_batch(&format!(
+                    "CREATE TEMP TABLE mended AS SELECT * FROM punctual_{name}; DELETE FROM punctual_{name};
+                    INSERT OR IGNORE INTO punctual_{name} SELECT * FROM mended; DROP TABLE mended;"
+                ))?;
+                count::raise_repairs(tx)
+            };
+            store.write(BATCH_MAX, 0, true, rewrite).await?;
+        }
+        done.findings.push(Finding {
+            id: None,
+            queue: None,
+            what: "corrupt".into(),
+            detail: format!("table punctual_{name} is out of order; a repair writes it anew"),
+            repaired: repair,
+        });
+    }
+    Ok(done)
+}
+
 /// Checks a slice of records or entries.
 fn rows(tx: &mut Tx<'_>, from: From, repair: bool) -> Step<Audited> {
     let mut slice = Slice { repair, done: Audited::default() };
-    if from == From::Records(0) {
-        slice.trees(tx)?;
-    }
     let next = match from {
         From::Records(slot) => slice.records(tx, slot)?,
         From::Entries(table, key) => slice.entries(tx, table, &key)?,
-        counters @ From::Counters(_) => counters,
+        other @ (From::Trees(_) | From::Counters(_)) => other,
     };
     if slice.done.findings.iter().any(|finding| finding.repaired) {
         count::raise_repairs(tx)?;
@@ -320,36 +374,6 @@ impl Slice {
     fn found(&mut self, id: Option<JobId>, queue: Option<String>, what: &'static str, detail: &str) {
         let detail = detail.to_owned();
         self.done.findings.push(Finding { id, queue, what: what.into(), detail, repaired: self.repair });
-    }
-
-    // ── trees ──
-
-    /// Checks whether the rows of each table of entries are in order, as nothing can be found in one otherwise. It reads whole tables.
-    fn trees(&mut self, tx: &Tx<'_>) -> Step<()> {
-        for table in TREES {
-            let check = format!("PRAGMA integrity_check('punctual_{table}')");
-            let said: String = tx.conn.query_row(&check, [], |row| row.get(0))?;
-            if !["order", "non-unique", "missing from index", "wrong # of entries"]
-                .iter()
-                .any(|word| said.contains(word))
-            {
-                continue;
-            }
-            self.found(
-                None,
-                None,
-                "corrupt",
-                &format!("table punctual_{table} is out of order; a repair writes it anew"),
-            );
-            if self.repair {
-                // Of rows with one key, the first stays. A delete without a condition needs no order.
-                tx.conn.execute_batch(&format!(
-                    "CREATE TEMP TABLE mended AS SELECT * FROM punctual_{table}; DELETE FROM punctual_{table};
-                    INSERT OR IGNORE INTO punctual_{table} SELECT * FROM mended; DROP TABLE mended;"
-                ))?;
-            }
-        }
-        Ok(())
     }
 
     // ── records ──

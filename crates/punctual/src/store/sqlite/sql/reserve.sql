@@ -14,8 +14,8 @@ SELECT id, until, lasts FROM punctual_lease WHERE q = ?1 ORDER BY until DESC, id
 UPDATE punctual_lease SET until = ?2 WHERE id = ?1;
 
 -- name: end_endless
--- An end that is no number sorts before or behind all numbers.
-UPDATE punctual_lease SET until = ?2 WHERE id IN (
+-- An end that is no number sorts before or behind all numbers. Its holder may live, so it gets its length from now, a day at most.
+UPDATE punctual_lease SET until = ?2 + CASE WHEN typeof(lasts) = 'integer' THEN min(max(lasts, 0), 86400000) ELSE 0 END WHERE id IN (
     SELECT id FROM punctual_lease WHERE q = ?1 AND until IS NULL UNION ALL
     SELECT id FROM punctual_lease WHERE q = ?1 AND until >= ''
 );

@@ -32,14 +32,14 @@ SELECT qid, name, settings, waiting, retrying, running, bytes,
 FROM punctual_queue WHERE qid = ?1;
 
 -- name: new_queue
--- A number is used once, also if the row of a queue is gone: rows of its jobs may be left. 2^32: no queue has such a number.
+-- A number is used once, also if the row of a queue is gone: rows of its jobs may be left. 2^31: no queue has such a number.
 INSERT INTO punctual_queue (qid, name) SELECT 1 + max(
-    coalesce((SELECT max(qid) FROM punctual_queue WHERE qid < 4294967296), 0),
-    coalesce((SELECT max(q) FROM punctual_due WHERE q < 4294967296), 0),
-    coalesce((SELECT max(q) FROM punctual_grouped WHERE q < 4294967296), 0),
-    coalesce((SELECT max(q) FROM punctual_parked WHERE q < 4294967296), 0),
-    coalesce((SELECT max(q) FROM punctual_lease WHERE q < 4294967296), 0),
-    coalesce((SELECT max(q) FROM punctual_ended WHERE q < 4294967296), 0)
+    coalesce((SELECT max(qid) FROM punctual_queue WHERE qid < 2147483648), 0),
+    coalesce((SELECT max(q) FROM punctual_due WHERE q < 2147483648), 0),
+    coalesce((SELECT max(q) FROM punctual_grouped WHERE q < 2147483648), 0),
+    coalesce((SELECT max(q) FROM punctual_parked WHERE q < 2147483648), 0),
+    coalesce((SELECT max(q) FROM punctual_lease WHERE q < 2147483648), 0),
+    coalesce((SELECT max(q) FROM punctual_ended WHERE q < 2147483648), 0)
 ), ?1;
 
 -- name: found_queue

@@ -163,7 +163,7 @@ pub(crate) fn reclaim_at_most(
     Ok(answers)
 }
 
-/// Ends leases of a queue now that have no end which can be read: something else damaged them.
+/// Gives leases of a queue an end that have none which can be read: something else damaged them.
 pub(crate) fn end_endless(tx: &Tx<'_>, q: Q) -> Step<()> {
     tx.conn.prepare_cached(END_ENDLESS)?.execute(params![tx.at(q).qid, tx.now_ms()])?;
     Ok(())

@@ -19,7 +19,7 @@ end
 -- removed, and finds the jobs that they were of. Returns whether this call may remove more.
 local function set_aside(key, member)
     call('ZREM', key, member)
-    call('HINCRBY', $STATE, 'aside', 1)
+    if type(redis.pcall('HINCRBY', $STATE, 'aside', 1)) ~= 'number' then call('HSET', $STATE, 'aside', 1) end
     notify_named('$damage')
     shard.aside = (shard.aside or 0) + 1
     return shard.aside < $ASIDE_MAX

@@ -41,6 +41,7 @@ local function put_settings(q, row)
 end
 -- Stores settings under the name of a queue, whatever name they have.
 local function put_settings_as(q, name, row)
+    if shard.format < $FORMAT then shard.put_shard() end
     put_settings(q, sub(row, 1, NAMED_AT - 1) .. as_chunk(name) .. sub(row, behind_chunk(row, NAMED_AT)))
 end
 -- Returns the settings of a queue as callers read them. Before format 4 they were one row.
@@ -68,29 +69,6 @@ local function numbered(name)
         end
     until cursor == '0'
 end
--- Makes a queue with these settings.
-local function new_queue(name, row)
-    if shard.is_new or shard.format < $FORMAT then shard.put_shard() end
-    local q
-    if call('HEXISTS', $QUEUES, name) == 1 then
-        q = numbered(name)
-        if q then
-            call('HSET', $QUEUES, name, q)
-            return q
-        end
-    end
-    -- A number is used once, also if the names of others are gone.
-    local n = call('HLEN', $QUEUES)
-    repeat
-        n = n + 1
-        q = pack('>I3', n)
-    until call('HEXISTS', $SETTINGS, q) == 0 and not holds_something(q)
-    call('HSET', $QUEUES, name, q)
-    call('ZADD', $NAMES, 0, name)
-    put_settings(q, row)
-    return q
-end
-
 local function rest(q, name)
     local row = queue(q)
     call('ZADD', $NAMES, 0, '\0' .. name)
@@ -103,6 +81,33 @@ local function wake(q, name)
     call('ZADD', $NAMES, 0, name)
     call('ZREM', $NAMES, '\0' .. name)
     row.due, row.hinted = 0, true
+end
+-- Returns the number of a queue whose number can not be read, if its settings tell, and restores it.
+local function found_again(name)
+    local q = call('HEXISTS', $QUEUES, name) == 1 and numbered(name)
+    if not q then return end
+    call('HSET', $QUEUES, name, q)
+    call('ZADD', $NAMES, 0, name)
+    call('ZREM', $NAMES, '\0' .. name)
+    local row = queue(q)
+    row.due, row.hinted = 0, true
+    return q
+end
+-- Makes a queue with these settings.
+local function new_queue(name, row)
+    if shard.is_new or shard.format < $FORMAT then shard.put_shard() end
+    local q = found_again(name)
+    if q then return q end
+    -- A number is used once, also if the names of others are gone.
+    local n = call('HLEN', $QUEUES)
+    repeat
+        n = n + 1
+        q = pack('>I3', n)
+    until call('HEXISTS', $SETTINGS, q) == 0 and not holds_something(q)
+    call('HSET', $QUEUES, name, q)
+    call('ZADD', $NAMES, 0, name)
+    put_settings(q, row)
+    return q
 end
 
 -- Notes that upkeep which belongs to no queue is due at `ms`, unless it is due earlier.
@@ -140,4 +145,4 @@ local function is_hidden(job)
 end
 
 rules.limits_of, rules.counter, rules.name_of, rules.put_settings, rules.put_settings_as, rules.settings_of = limits_of, counter, name_of, put_settings, put_settings_as, settings_of
-rules.new_queue, rules.wake, rules.hint_wide, rules.of, rules.load, rules.is_hidden = new_queue, wake, hint_wide, of, load, is_hidden
+rules.found_again, rules.new_queue, rules.wake, rules.hint_wide, rules.of, rules.load, rules.is_hidden = found_again, new_queue, wake, hint_wide, of, load, is_hidden

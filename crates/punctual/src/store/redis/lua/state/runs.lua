@@ -155,6 +155,9 @@ local function reclaim(named, limit, after)
         elseif not is_its_own and call('ZSCORE', $LEASES, lease_member(job)) then
             -- The run goes on under another end.
             set_aside($LEASES, member)
+        elseif not is_its_own and now < job.run.till and job.run.till <= now + job.run.lasts then
+            -- The member was damaged, and its holder may live: the run says when it ends.
+            call('ZADD', $LEASES, '0', lease_member(job))
         elseif not is_its_own or shard.over_at(job.run.till, job.run.lasts) + (after or 0) <= now then
             answer[#answer + 1] = pack('>I8', job.run.fence) .. id .. char(reclaimed(job)) .. name_of(q)
         end

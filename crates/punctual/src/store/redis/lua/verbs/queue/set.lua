@@ -8,6 +8,7 @@
 -- O(groups log N).
 local q, version, is_copy = number_of(ARGV[2]), tonumber(ARGV[3]), ARGV[5] == 'c'
 if tonumber(ARGV[4]) < shard.epoch then return -shard.epoch end
+q = q or rules().found_again(ARGV[2])
 local stored = q and queue(q).version or 0
 if is_copy and version < stored or not is_copy and version ~= stored then return 0 end
 -- Stores the limits of single groups.
