@@ -124,7 +124,7 @@ pub(crate) struct RunLoop<'a> {
     reclaim_at: Instant,
     /// Reserved suspects that wait for each other.
     waiting: Waiting,
-    /// Nothing was reserved in the previous iteration, by an order or for the sake of a suspect.
+    /// Whether it was quiet in the previous iteration: see `is_quiet`.
     was_quiet: bool,
     /// When to report again that a suspect has company.
     ask_again_at: Option<Instant>,
@@ -332,7 +332,7 @@ impl<'a> RunLoop<'a> {
         runs.executing_in(queue) + waiting.of(queue)
     }
 
-    /// Returns whether nothing is reserved, by an order or for the sake of a suspect.
+    /// Returns whether nothing is reserved: by an order, for the sake of a suspect, or because jobs cannot be started here.
     fn is_quiet(&self) -> bool {
         let now = Instant::now();
         self.runs.quiet.is_quiet()

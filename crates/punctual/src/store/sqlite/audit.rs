@@ -1,7 +1,7 @@
 //! `audit`: every job in exactly one place, every entry with a record, every counter right. Repairs delete no record.
 //!
-//! It checks the records by row number, then the entries for missing records, then counts (`count`). A slice has up
-//! to 1,000 rows. Findings about rows are made in a consistent state of the file. Before a repair they are checked
+//! It checks the order of each table, the records by row number, then the entries for missing records, then counts (`count`). A slice has up
+//! to 1,000 rows, or checks the order of one whole table. Findings about rows are made in a consistent state of the file. Before a repair they are checked
 //! again in a write transaction, so a job that was just being moved is no finding.
 
 mod count;
