@@ -90,7 +90,7 @@ async fn tried(table: &str, column: Option<&str>, n: usize, way: &Way) -> Option
     }
     let of = match table {
         "queue" => Of::Queue,
-        "job" => Of::Record,
+        "job" => Of::Record { is_gone: column.is_none() },
         // An entry of a group stands for all its jobs.
         "group" => Of::Jobs(2),
         _ => Of::Jobs(1),

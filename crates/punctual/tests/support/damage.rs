@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use punctual::{
-    Client, ErrorKind, JobId, NewJob, Payload, Priority, State, Unique, When,
+    Client, ErrorKind, JobId, JobRecord, NewJob, Payload, Priority, State, Unique, When,
     job::{Concurrency, Filter},
     store::{
         Action, CallId, List, QueueOp, QueueRequest, Reserve, Settlement, Store, Take, Upcoming, Verdict,
@@ -14,6 +14,8 @@ use punctual::{
 
 /// So many calls run all jobs, with much to spare.
 const CALLS_MAX: u64 = 120;
+/// There are fewer jobs than that.
+const LISTED_MAX: usize = 100;
 const QUEUE: &str = "mail";
 const OTHER: &str = "bulk";
 /// A queue that is made after the damage.
@@ -30,8 +32,8 @@ pub(crate) fn sample(all: usize, some: usize) -> impl Iterator<Item = usize> {
 pub(crate) enum Of {
     /// A queue itself: until the repair its calls may be refused, with the cause, and its jobs may wait.
     Queue,
-    /// The record of a job, which may be lost.
-    Record,
+    /// The record of a job, which may be lost. If it is not gone, something of it stays.
+    Record { is_gone: bool },
     /// An entry that stands for so many jobs.
     Jobs(usize),
 }
@@ -41,7 +43,10 @@ pub(crate) struct Damaged {
     clock: ManualClock,
     store: Arc<dyn Store>,
     client: Client,
+    /// The jobs that have not ended, of which two run.
     ids: Vec<JobId>,
+    /// The jobs that are done before the damage.
+    done: Vec<JobId>,
     /// The queue of each job.
     own: BTreeMap<JobId, &'static str>,
     /// The queues that a worker serves: after a repair all that there are, because the name of one can be lost.
@@ -63,6 +68,7 @@ impl Damaged {
             store,
             client,
             ids: Vec::new(),
+            done: Vec::new(),
             own: BTreeMap::new(),
             queues: [QUEUE, OTHER, NEW].map(str::to_owned).to_vec(),
             calls: 0,
@@ -71,11 +77,11 @@ impl Damaged {
             is_mended: false,
             wrong: Vec::new(),
         };
-        it.ids = it.jobs().await;
+        it.jobs().await;
         it
     }
 
-    async fn jobs(&mut self) -> Vec<JobId> {
+    async fn jobs(&mut self) {
         let job = |queue: &str| NewJob::new(self.client.make_id(), "k", queue, Payload::json("1"));
         let mut all: Vec<NewJob> = (0..16).map(|_| job(QUEUE)).collect();
         for (at, new) in all.iter_mut().enumerate() {
@@ -93,22 +99,25 @@ impl Damaged {
         }
         let others: Vec<_> = (0..3).map(|_| job(OTHER)).collect();
         all.extend(others);
-        self.own = all.iter().map(|job| (job.id, if job.queue == QUEUE { QUEUE } else { OTHER })).collect();
-        let ids = all.iter().map(|job| job.id).collect();
         // Some are done, and some run, before the rest comes.
         let first: Vec<NewJob> = (0..4).map(|_| job(QUEUE)).collect();
+        self.own = first
+            .iter()
+            .chain(&all)
+            .map(|job| (job.id, if job.queue == QUEUE { QUEUE } else { OTHER }))
+            .collect();
         self.client.push(first).await.unwrap();
         let request = self.wants(4);
         let batch = self.store.reserve(&request).await.unwrap();
-        let acks: Vec<_> = batch.jobs[..2]
-            .iter()
-            .map(|run| Settlement { lease: run.lease, verdict: Verdict::Ack })
-            .collect();
+        let (ended, run) = batch.jobs.split_at(2);
+        self.done = ended.iter().map(|run| run.job.id).collect();
+        self.ids = run.iter().map(|run| run.job.id).chain(all.iter().map(|job| job.id)).collect();
+        let acks: Vec<_> =
+            ended.iter().map(|run| Settlement { lease: run.lease, verdict: Verdict::Ack }).collect();
         self.store.settle(&acks, None).await.unwrap();
         for new in all {
             self.client.push(vec![new]).await.unwrap();
         }
-        ids
     }
 
     fn wants(&mut self, n: usize) -> Reserve {
@@ -151,12 +160,8 @@ impl Damaged {
             for run in &batch.jobs {
                 *self.runs.entry(run.job.id).or_default() += 1;
                 // What a job says of itself may be what was damaged.
-                let (own, name) = (self.own.get(&run.job.id), &*run.job.queue);
-                if self.of != Of::Record
-                    && [QUEUE, OTHER, NEW].contains(&name)
-                    && own.is_some_and(|own| *own != name)
-                {
-                    self.wrong.push(format!("a job of {own:?} runs in {name}"));
+                if let Some(own) = self.strange(run.job.id, &run.job.queue) {
+                    self.wrong.push(format!("a job of {own} runs in {}", run.job.queue));
                 }
             }
             let acks: Vec<_> =
@@ -190,7 +195,7 @@ impl Damaged {
         let answer = store.count(None).await;
         self.heard("count", answer);
         for states in [State::Waiting, State::Running, State::Done, State::Dead] {
-            let list = List { filter: Filter::all().state([states]), after: None, limit: 100 };
+            let list = List { filter: Filter::all().state([states]), after: None, limit: LISTED_MAX };
             let answer = store.list(&list).await;
             self.heard("list", answer);
         }
@@ -207,11 +212,78 @@ impl Damaged {
         self.heard("take", answer);
         for queue in [OTHER, NEW] {
             let new = NewJob::new(self.client.make_id(), "k", queue, Payload::json("1"));
-            self.own.insert(new.id, queue);
+            let id = new.id;
             self.calls += 1;
             let call = CallId { instance: 2, number: self.calls };
             let answer = store.enqueue(call, &[new]).await;
-            self.heard("enqueue", answer);
+            if self.heard("enqueue", answer).is_some() {
+                self.own.insert(id, queue);
+            }
+        }
+    }
+
+    /// Returns the queue of a job, if this is another one.
+    fn strange(&self, id: JobId, queue: &str) -> Option<&'static str> {
+        let own = self.own.get(&id).filter(|own| **own != queue && [QUEUE, OTHER, NEW].contains(&queue))?;
+        (!matches!(self.of, Of::Record { .. })).then_some(own)
+    }
+
+    /// Runs what waits after a repair. What a repair has made dead is retried.
+    async fn go_on(&mut self) {
+        self.drain().await;
+        for id in self.ids.clone() {
+            let answer = self.store.get(id).await;
+            if let Some(job) = self.heard("get", answer).flatten()
+                && job.state == State::Dead
+            {
+                let answer = self.store.act(&[id.into()], &Action::Retry).await;
+                self.heard("retry", answer);
+            }
+        }
+        self.drain().await;
+    }
+
+    /// Looks at what became of each job.
+    async fn compare(&mut self) {
+        // What ended is known by its entry alone, so it can end again, or be taken for old.
+        let (mut history, mut cancelled, mut lost) = (0, 0, 0);
+        let is_of_record = matches!(self.of, Of::Record { .. });
+        for (id, own) in self.own.clone() {
+            let answer = self.store.get(id).await;
+            match self.heard("get", answer).flatten() {
+                Some(job) if job.state == State::Done => {
+                    if self.strange(id, &job.queue).is_some() {
+                        self.wrong.push(format!("a job of {own} is in {}", job.queue));
+                    }
+                }
+                // What it says of itself was damaged.
+                Some(_) if is_of_record => {}
+                // What its lease says was damaged.
+                Some(JobRecord { state: State::Cancelled, .. }) if self.ids[..2].contains(&id) => {
+                    cancelled += 1
+                }
+                None | Some(JobRecord { state: State::Dead, .. }) if self.done.contains(&id) => history += 1,
+                None => lost += 1,
+                Some(job) => {
+                    self.wrong.push(format!("a job of {own} is {} after all: {:?}", job.state, job.reason));
+                }
+            }
+        }
+        // A queue whose tallies are damaged can be taken for one that keeps too much.
+        let most = if let Of::Jobs(most) = self.of { most } else { self.done.len() };
+        if most < history + cancelled {
+            self.wrong.push(format!("{history} done jobs are lost or dead, {cancelled} are cancelled"));
+        }
+        let list = List { filter: Filter::all(), after: None, limit: LISTED_MAX };
+        let answer = self.store.list(&list).await;
+        let listed = self.heard("list", answer).map_or(0, |page| page.jobs.len()) + history;
+        let gone = usize::from(self.of == Of::Record { is_gone: true });
+        if usize::from(is_of_record) < lost || listed + gone < self.own.len() {
+            self.wrong.push(format!("{lost} jobs are lost, {listed} of {} are there", self.own.len()));
+        }
+        let often = self.runs.iter().filter(|(id, n)| 1 < **n && self.own.contains_key(*id)).count();
+        if 0 < often {
+            self.wrong.push(format!("{often} jobs run more than once"));
         }
     }
 
@@ -254,21 +326,8 @@ impl Damaged {
             let n = report.findings.len();
             self.wrong.push(format!("{n} findings after two repairs, such as {finding:?}"));
         }
-        for id in self.ids.clone() {
-            if !self.runs.contains_key(&id) {
-                match self.store.act(&[id.into()], &Action::Retry).await {
-                    Err(error) if error.kind() != ErrorKind::Corrupt => {
-                        self.wrong.push(format!("retry: {error}"));
-                    }
-                    _ => {}
-                }
-            }
-        }
-        self.drain().await;
-        let lost = self.missing();
-        if usize::from(of == Of::Record) < lost {
-            self.wrong.push(format!("{lost} jobs are lost"));
-        }
+        self.go_on().await;
+        self.compare().await;
         self.wrong.dedup();
         self.wrong
     }

@@ -6,6 +6,8 @@
 
 mod count;
 
+use std::time::Duration;
+
 use rusqlite::{Connection, params, params_from_iter, types::Value};
 
 use super::SqliteStore;
@@ -16,6 +18,7 @@ use crate::{
         id::JobId,
         job::State,
         limits::BATCH_MAX,
+        silence::STEP_BACK_MIN,
     },
     store::{
         Audit, AuditCursor, Audited, Finding,
@@ -31,7 +34,7 @@ use crate::{
                 codec::Job,
                 groups::{as_key, group_of},
                 keys::Key,
-                places::{EndedRow, Place},
+                places::{EndedRow, LeaseRow, Place},
             },
             verbs::reserve::job_id,
         },
@@ -47,6 +50,7 @@ const HAS_ENDED: &str = named(FILE, "has_ended");
 const RUNS_AS: &str = named(FILE, "runs_as");
 const MOVE_RECORD: &str = named(FILE, "move_record");
 const NAME_RECORD: &str = named(FILE, "name_record");
+const MEND_LEASE: &str = named(FILE, "mend_lease");
 const QUEUES_OF: &str = named(FILE, "queues_of");
 const SET_QUEUE: &str = named(FILE, "set_queue");
 
@@ -291,7 +295,7 @@ pub(super) async fn audit(store: &SqliteStore, Audit { repair, from }: Audit) ->
 /// other calls; not in a large file, as `doctor` does not.
 async fn tree(store: &SqliteStore, table: usize, repair: bool) -> Result<Audited> {
     let name = TREES[table];
-    let next = if table + 1 < TREES.len() { From::Trees(table + 1) } else { From::Records(0) };
+    let next = if table + 1 < TREES.len() { From::Trees(table + 1) } else { From::Records(i64::MIN) };
     let check = move |conn: &Connection| {
         let sql = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()";
         let bytes: i64 = conn.query_row(sql, [], |row| row.get(0))?;
@@ -479,7 +483,8 @@ impl Slice {
         let lease = tx.lease(id)?;
         let has_ended = tx.conn.prepare_cached(HAS_ENDED)?.exists([id.as_bytes()])?;
         let (is_due, is_blocked) = (tx.is_due(&job)?, tx.is_blocked(&job)?);
-        if lease.is_some() {
+        if let Some(lease) = &lease {
+            self.lease(tx, q, &job, lease)?;
             self.turn(tx, q, &job)?;
         }
         let queue = || Some(tx.at(q).name.clone());
@@ -517,6 +522,23 @@ impl Slice {
                     part(tx, q, &job, lease.is_some(), is_due, has_ended)?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Checks whether a lease can be found and can end.
+    fn lease(&mut self, tx: &mut Tx<'_>, q: Q, job: &Job, lease: &LeaseRow) -> Step<()> {
+        let now = tx.now;
+        let longest = now.after(Duration::from_millis(lease.lasts_ms.cast_unsigned()));
+        let is_too_long = longest.after(STEP_BACK_MIN) < lease.until && !tx.silences()?.can_end_late(now);
+        if lease.qid == job.qid && !is_too_long {
+            return Ok(());
+        }
+        let detail = "a lease of another queue, or one that ends too late; a repair lets it end after its length from now at the latest";
+        self.found(Some(job.id), Some(tx.at(q).name.clone()), "corrupt", detail);
+        if self.repair {
+            let until = ms(lease.until.min(longest));
+            tx.conn.prepare_cached(MEND_LEASE)?.execute(params![job.id.as_bytes(), job.qid, until])?;
         }
         Ok(())
     }

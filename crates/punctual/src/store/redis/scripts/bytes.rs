@@ -75,6 +75,11 @@ impl<'a> Bytes<'a> {
         self.take(length).map(Self)
     }
 
+    /// Reads a text that is for people, or that nothing depends on: what is not UTF-8 is replaced, so that it stops nothing.
+    pub(crate) fn words(self) -> String {
+        String::from_utf8_lossy(self.0).into_owned()
+    }
+
     pub(crate) fn text(self) -> Result<String> {
         String::from_utf8(self.0.to_vec())
             .map_err(|e| Error::new(ErrorKind::Corrupt, "read text that is not UTF-8").with_source(e))

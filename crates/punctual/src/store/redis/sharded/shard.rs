@@ -192,7 +192,7 @@ impl Shard {
     pub(crate) fn notify(&self, notifications: &[u8]) -> Result<()> {
         let (mut notifications, mut named) = (Bytes(notifications), Vec::new());
         while !notifications.is_empty() {
-            let (name, at) = (notifications.chunk()?.text()?, notifications.time()?);
+            let (name, at) = (notifications.chunk()?.words(), notifications.time()?);
             if name == DAMAGE {
                 tracing::warn!(target: "punctual", shard = self.number,
                     hint = "`punctual audit` tells of how many, and finds the jobs that they were of; --repair makes them dead, to be retried",

@@ -313,7 +313,7 @@ impl Run {
         row.take(if flags & 8 == 0 { 0 } else { 16 })?;
         row.take(if flags & 16 == 0 { 0 } else { 16 })?;
         let length = row.byte()?;
-        let worker = Bytes(row.take(length.into())?).text()?;
+        let worker = Bytes(row.take(length.into())?).words();
         let (cancel_requested, has_history) = (flags & 1 != 0, flags & 2 != 0);
         Ok(Self { fence, until, started, lasts, cancel_requested, has_history, worker })
     }
@@ -445,7 +445,7 @@ fn remember(job: &mut JobRecord, mut history: Bytes<'_>) -> Result<()> {
     }
     if flags & 64 != 0 {
         let length = history.number(2)? as usize;
-        job.reason = Some(Bytes(history.take(length)?).text()?);
+        job.reason = Some(Bytes(history.take(length)?).words());
     }
     if flags & 128 != 0 {
         let mut result = history.chunk()?;
@@ -463,8 +463,8 @@ fn remember(job: &mut JobRecord, mut history: Bytes<'_>) -> Result<()> {
         let attempt = failure.number(4)? as u32;
         let (started_ms, ended_ms) = (failure.number(6)?, failure.number(6)?);
         let worker = failure.number(2)? as usize;
-        let worker = Bytes(failure.take(worker)?).text()?;
-        job.failures.push(Failure { attempt, started_ms, ended_ms, worker, error: failure.text()? });
+        let worker = Bytes(failure.take(worker)?).words();
+        job.failures.push(Failure { attempt, started_ms, ended_ms, worker, error: failure.words() });
     }
     Ok(())
 }

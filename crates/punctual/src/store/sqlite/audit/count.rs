@@ -33,10 +33,7 @@ use crate::{
                 sql::named,
                 tx::{Tally, Tx},
             },
-            state::{
-                codec::countable,
-                places::{Place, ended_state},
-            },
+            state::places::{Place, ended_state, kept_bytes},
             verbs::reserve::job_id,
         },
     },
@@ -220,7 +217,7 @@ impl Count {
             Rows::Due | Rows::Blocked | Rows::Grouped => self.add(&row[0], |tally| tally.waiting += 1),
             Rows::Leases => self.add(&row[1], |tally| tally.running += 1),
             Rows::Ended => self.add(&row[1], |tally| {
-                let (kept, bytes) = (tally.kept(ended_state(integer(&row[2]))), countable(integer(&row[3])));
+                let (kept, bytes) = (tally.kept(ended_state(integer(&row[2]))), kept_bytes(integer(&row[3])));
                 kept.jobs += 1;
                 kept.bytes = kept.bytes.saturating_add(bytes);
                 tally.bytes = tally.bytes.saturating_sub(bytes);

@@ -25,6 +25,7 @@ use crate::{
                 groups::ActiveGroups,
                 keys::Key,
                 limits::Limiter,
+                places::kept_bytes,
             },
         },
     },
@@ -81,6 +82,16 @@ pub(crate) fn due_time(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<i64>
 pub(crate) struct Kept {
     pub(crate) jobs: i64,
     pub(crate) bytes: i64,
+}
+
+impl Kept {
+    /// More jobs than that are in no file.
+    const JOBS_MAX: i64 = 1 << 40;
+
+    /// Returns whether as many jobs can have as many bytes. Numbers that something else damaged remove nothing; an audit counts again.
+    pub(crate) fn is_likely(self) -> bool {
+        self.jobs <= Self::JOBS_MAX && self.bytes <= self.jobs.saturating_mul(kept_bytes(i64::MAX))
+    }
 }
 
 /// The names of the numbers of a [`Tally`], for people, in the order of [`Tally::numbers`].

@@ -23,6 +23,9 @@ SELECT (SELECT q FROM punctual_lease WHERE id = ?1), (SELECT q FROM punctual_end
 -- name: set_queue
 UPDATE punctual_job SET q = ?2 WHERE slot = ?1;
 
+-- name: mend_lease
+UPDATE punctual_lease SET q = ?2, until = ?3 WHERE id = ?1;
+
 -- name: due
 SELECT q, pri, run_at, id FROM punctual_due WHERE (q, pri, run_at, id) > (?1, ?2, ?3, ?4)
 ORDER BY q, pri, run_at, id LIMIT ?5;

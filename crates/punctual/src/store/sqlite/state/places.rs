@@ -19,7 +19,7 @@ use crate::{
         id::JobId,
         job::{Failure, Priority, State},
         lifecycle::{Next, Run},
-        limits::{FAILURES_MAX, ID_MEMORY, LEASE_MAX},
+        limits::{FAILURES_MAX, ID_MEMORY, LEASE_MAX, PAYLOAD_BYTES_MAX},
         time::Timestamp,
     },
     store::{
@@ -28,7 +28,7 @@ use crate::{
             engine::{
                 fault::{Step, all_removed},
                 sql::named,
-                tx::{Q, Tx, instant, ms},
+                tx::{Q, Tx, instant, int, ms},
             },
             state::{
                 codec::{Columns, Job},
@@ -122,10 +122,15 @@ impl EndedRow {
         Self {
             state: ended_state(c.int(from)),
             at: c.time(from + 1),
-            bytes: c.count(from + 2),
+            bytes: kept_bytes(c.int(from + 2)),
             reason: c.optional(from + 3, Columns::text),
         }
     }
+}
+
+/// Returns how many bytes an ended job can have, its result included: a damaged number would take the jobs of its queue for too many.
+pub(crate) fn kept_bytes(stored: i64) -> i64 {
+    stored.clamp(0, 2 * int(PAYLOAD_BYTES_MAX))
 }
 
 /// Returns the ended state with this number, an index into [`State::ALL`]. An invalid one is read as dead, for people

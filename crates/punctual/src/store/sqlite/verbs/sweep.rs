@@ -147,7 +147,7 @@ impl Sweep {
             by.is_exceeded(kept.jobs.max(0).cast_unsigned(), kept.bytes.max(0).cast_unsigned())
         };
         let waits_for = if self.by == By::OtherCall { keep.with_slack() } else { keep };
-        let was_exceeded = is_exceeded(&waits_for, &kept);
+        let was_exceeded = kept.is_likely() && is_exceeded(&waits_for, &kept);
         let mut rows: Vec<(Vec<u8>, EndedRow)> = Vec::new();
         {
             let mut stmt = tx.conn.prepare_cached(OLDEST_ENDED)?;
