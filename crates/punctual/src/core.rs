@@ -22,6 +22,7 @@ pub(crate) mod registration;
 pub(crate) mod schedule;
 pub(crate) mod silence;
 pub(crate) mod size;
+pub(crate) mod steady;
 pub(crate) mod suggest;
 pub(crate) mod time;
 pub(crate) mod topic;

@@ -885,6 +885,9 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     /// (oldest first), and calls of instances whose last one is an hour old (oldest first; enqueues and reserves separately). Each
     /// lease reclaimed, job ended or removed, and entry forgotten is one item. An entry that was replaced by a new one is none.
     ///
+    /// What is past, it judges by steady time: after a gap of more than a minute between two marks, the clock is believed once it has gone
+    /// on for two minutes, or at the next gap after these (S17). Leases have rules of their own (S9).
+    ///
     /// Each worker calls it when it starts and then every few minutes, so upkeep also reaches queues that no worker serves (S17).
     /// It calls again after [`Swept::next_reclaim_ms`]. A store with very many queues can check some hundreds of them per call. It
     /// then returns `more`, and the next call continues there. After a change of the number of shards, a call on Redis also reads

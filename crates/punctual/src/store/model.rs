@@ -37,6 +37,7 @@ use crate::{
         id::JobId,
         job::{JobRecord, State},
         silence::Silences,
+        steady::Doubt,
         time::Timestamp,
     },
     store::{
@@ -71,6 +72,8 @@ pub struct Model {
     /// The last mark: the time of the last reserve, take, extend, settle, act or sweep (S14).
     last_mark: Option<Timestamp>,
     silences: Silences,
+    /// How far the clock is believed (S17).
+    doubt: Doubt,
 }
 
 /// The settings of a queue, and the defaults at that time: what equals them was not chosen.
@@ -168,6 +171,7 @@ impl Model {
     fn mark(&mut self, now: Timestamp) {
         let leases_exist = self.rows.values().any(|row| row.job.state == State::Running);
         self.silences.note(self.last_mark, now, leases_exist);
+        self.doubt = self.last_mark.map_or(self.doubt, |seen| self.doubt.noted(seen, now));
         self.last_mark = Some(now);
     }
 

@@ -221,6 +221,11 @@ impl Fixture {
         pass_time(&*self.store, &self.clock, secs(seconds)).await;
     }
 
+    /// The same, to a later instant.
+    pub(crate) async fn until(&self, end: Timestamp) {
+        pass_time(&*self.store, &self.clock, end.since(self.clock.now())).await;
+    }
+
     /// Turns the clock on by whole seconds without a call.
     pub(crate) fn silence(&self, seconds: u64) {
         self.clock.advance(secs(seconds));

@@ -370,6 +370,9 @@ conformance!(
         a_sweep_forgets_ids_past_their_day,
         a_sweep_forgets_windows_past_their_time,
         a_sweep_forgets_calls_after_an_hour,
+        a_step_of_the_clock_that_is_taken_back_removes_nothing,
+        a_step_of_the_clock_that_stays_is_believed,
+        a_store_that_is_seldom_called_removes_one_call_later,
         a_sweep_of_few_forgets_calls_in_order;
     replay:
         a_repeated_enqueue_has_its_effect_once,

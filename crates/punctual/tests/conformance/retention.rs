@@ -2,7 +2,7 @@
 
 use punctual::{
     JobId, NewJob, State, Unique, When,
-    store::{Acted, Action, CallId, Keep, Reserve, Settled, Settlement, Swept, Verdict},
+    store::{Acted, Action, CallId, Enqueued, Keep, Reserve, Settled, Settlement, Swept, Verdict},
 };
 
 use crate::fixture::{
@@ -41,10 +41,10 @@ fn with_derived(t: &Fixture) -> NewJob {
 pub(crate) async fn a_job_past_its_age_is_hidden_then_removed(t: Fixture) {
     let run = t.run_with(|job| job.unique = Some(Unique::key("k").window(secs(200_000)))).await;
     t.end(&run, Verdict::Ack).await;
-    t.clock.set(at(DAY_MS - 1));
+    t.until(at(DAY_MS - 1)).await;
     assert_eq!(t.state(run.job.id).await, State::Done);
     assert_eq!(t.holder("k").await, Some(run.job.id));
-    t.clock.set(at(DAY_MS));
+    t.until(at(DAY_MS)).await;
     assert_eq!((t.find(run.job.id).await, t.holder("k").await), (None, None));
     assert_eq!((t.list("", 10).await, t.counts().await.done), (vec![], 1));
     assert_eq!(t.sweep(100).await.removed, 1);
@@ -55,7 +55,7 @@ pub(crate) async fn a_job_past_its_age_is_hidden_then_removed(t: Fixture) {
 pub(crate) async fn an_enqueue_meets_a_job_that_reads_hide(t: Fixture) {
     let run = t.run().await;
     t.end(&run, Verdict::Ack).await;
-    t.clock.set(at(DAY_MS));
+    t.until(at(DAY_MS)).await;
     let again = t.job_with(|job| job.id = run.job.id);
     assert_eq!(t.enqueue(again).await, duplicate(run.job.id, State::Done, 1));
 }
@@ -64,10 +64,10 @@ pub(crate) async fn an_enqueue_meets_a_job_that_reads_hide(t: Fixture) {
 pub(crate) async fn dead_jobs_are_kept_for_ninety_days(t: Fixture) {
     let run = t.run().await;
     t.end(&run, dead()).await;
-    t.clock.set(at(90 * DAY_MS - 1));
+    t.until(at(90 * DAY_MS - 1)).await;
     t.sweep(100).await;
     assert_eq!(t.state(run.job.id).await, State::Dead);
-    t.clock.set(at(90 * DAY_MS));
+    t.until(at(90 * DAY_MS)).await;
     assert_eq!(t.find(run.job.id).await, None);
 }
 
@@ -171,9 +171,9 @@ pub(crate) async fn every_end_removes_where_nothing_is_kept(t: Fixture) {
 /// S17: a sweep ends waiting jobs from their expiry on; before, and in reads, they wait.
 pub(crate) async fn a_sweep_ends_expired_jobs(t: Fixture) {
     let id = t.add_with(|job| job.expires_at = Some(When::In(secs(10)))).await;
-    t.clock.set(at(9_999));
+    t.until(at(9_999)).await;
     assert_eq!(t.sweep(100).await, swept(0, 0, 0));
-    t.clock.set(at(10_000));
+    t.until(at(10_000)).await;
     assert_eq!(t.state(id).await, State::Waiting);
     assert_eq!(t.sweep(100).await, swept(1, 0, 0));
     let job = t.get(id).await;
@@ -209,7 +209,7 @@ pub(crate) async fn jobs_of_a_paused_queue_expire(t: Fixture) {
 pub(crate) async fn a_sweep_is_bounded_and_goes_on(t: Fixture) {
     t.add_many(5).await;
     t.take(5).await;
-    t.clock.set(at(DAY_MS));
+    t.until(at(DAY_MS)).await;
     assert_eq!(t.sweep(3).await, swept_in_part(0, 3, 0));
     assert_eq!(t.counts().await.done, 2);
     assert_eq!(t.sweep(3).await.removed, 2);
@@ -226,7 +226,7 @@ pub(crate) async fn a_sweep_goes_by_queue_and_state(t: Fixture) {
     t.add_with(|job| job.expires_at = Some(When::In(secs(1)))).await;
     let bulk = t.add_with(|job| job.queue = "bulk".to_owned()).await;
     t.apply(bulk, CANCEL).await;
-    t.clock.set(at(90 * DAY_MS));
+    t.until(at(90 * DAY_MS)).await;
     // waiting, done, cancelled and dead jobs of the second queue, sweep by sweep; the first one is bulk's turn
     for expected in [(1, 1, 1, 1), (0, 1, 2, 1), (0, 0, 2, 1), (0, 0, 1, 1), (0, 0, 1, 0)] {
         t.sweep(1).await;
@@ -303,10 +303,10 @@ pub(crate) async fn a_large_bound_of_bytes_is_exceeded_by_few_bytes(t: Fixture) 
 pub(crate) async fn a_reserve_removes_a_done_job_past_its_age(t: Fixture) {
     let run = t.run().await;
     t.end(&run, Verdict::Ack).await;
-    t.clock.set(at(DAY_MS - 1));
+    t.until(at(DAY_MS - 1)).await;
     t.reserve(0).await;
     assert_eq!(t.counts().await.done, 1);
-    t.clock.set(at(DAY_MS));
+    t.until(at(DAY_MS)).await;
     t.reserve(0).await;
     assert_eq!(t.counts().await.done, 0);
 }
@@ -315,10 +315,10 @@ pub(crate) async fn a_reserve_removes_a_done_job_past_its_age(t: Fixture) {
 pub(crate) async fn a_reserve_removes_a_cancelled_job_past_its_age(t: Fixture) {
     let run = t.run().await;
     t.end(&run, Verdict::Cancel { reason: None }).await;
-    t.clock.set(at(DAY_MS - 1));
+    t.until(at(DAY_MS - 1)).await;
     t.reserve(0).await;
     assert_eq!(t.counts().await.cancelled, 1);
-    t.clock.set(at(DAY_MS));
+    t.until(at(DAY_MS)).await;
     t.reserve(0).await;
     assert_eq!(t.counts().await.cancelled, 0);
 }
@@ -327,10 +327,10 @@ pub(crate) async fn a_reserve_removes_a_cancelled_job_past_its_age(t: Fixture) {
 pub(crate) async fn a_reserve_ends_what_is_past_its_expiry(t: Fixture) {
     t.run().await;
     let id = t.add_with(|job| job.expires_at = Some(When::In(secs(10)))).await;
-    t.clock.set(at(9_999));
+    t.until(at(9_999)).await;
     t.reserve(0).await;
     assert_eq!(t.state(id).await, State::Waiting);
-    t.clock.set(at(10_000));
+    t.until(at(10_000)).await;
     t.reserve(0).await;
     assert_eq!(t.state(id).await, State::Cancelled);
 }
@@ -357,9 +357,9 @@ pub(crate) async fn a_derived_id_is_remembered_for_a_day(t: Fixture) {
     t.pass(1).await;
     t.take(1).await;
     assert_eq!(t.enqueue(with_derived(&t)).await, duplicate_of_gone(derived()));
-    t.clock.set(at(DAY_MS + 999));
+    t.until(at(DAY_MS + 999)).await;
     assert_eq!(t.enqueue(with_derived(&t)).await, duplicate_of_gone(derived()));
-    t.clock.set(at(DAY_MS + 1_000));
+    t.until(at(DAY_MS + 1_000)).await;
     assert!(t.enqueue(with_derived(&t)).await.is_new());
 }
 
@@ -386,11 +386,11 @@ pub(crate) async fn a_derived_id_is_remembered_behind_a_sweep(t: Fixture) {
 pub(crate) async fn the_memory_of_an_id_counts_from_the_end_of_its_job(t: Fixture) {
     t.enqueue_all(&[with_derived(&t)]).await;
     t.take(1).await;
-    t.clock.set(at(DAY_MS / 2));
+    t.until(at(DAY_MS / 2)).await;
     t.apply(derived(), Action::Delete).await;
-    t.clock.set(at(DAY_MS - 1));
+    t.until(at(DAY_MS - 1)).await;
     assert_eq!(t.enqueue(with_derived(&t)).await, duplicate_of_gone(derived()));
-    t.clock.set(at(DAY_MS));
+    t.until(at(DAY_MS)).await;
     assert!(t.enqueue(with_derived(&t)).await.is_new());
 }
 
@@ -409,7 +409,7 @@ pub(crate) async fn a_made_id_is_not_remembered(t: Fixture) {
         assert!(t.enqueue(job.clone()).await.is_new());
         t.apply(job.id, Action::Delete).await;
     }
-    t.clock.set(at(DAY_MS));
+    t.until(at(DAY_MS)).await;
     assert_eq!(t.sweep(100).await.forgotten, 1, "the last call of the fixture, and no id");
 }
 
@@ -419,7 +419,7 @@ pub(crate) async fn an_id_that_comes_back_has_higher_fences(t: Fixture) {
     t.enqueue_all(&[with_derived(&t)]).await;
     let old = t.reserve_one().await;
     assert_eq!(t.settle_one(old.lease, Verdict::Ack).await, Settled::Settled(State::Done, None));
-    t.clock.set(at(DAY_MS));
+    t.until(at(DAY_MS)).await;
     t.sweep(100).await;
     t.enqueue_all(&[with_derived(&t)]).await;
     let new = t.reserve_one().await;
@@ -445,9 +445,9 @@ pub(crate) async fn a_deleted_id_comes_back_with_higher_fences(t: Fixture) {
 pub(crate) async fn a_sweep_forgets_ids_past_their_day(t: Fixture) {
     t.enqueue_all(&[with_derived(&t)]).await;
     t.apply(derived(), Action::Delete).await;
-    t.clock.set(at(DAY_MS - 1));
+    t.until(at(DAY_MS - 1)).await;
     assert_eq!(t.sweep(100).await.forgotten, 1, "the last call of the fixture");
-    t.clock.set(at(DAY_MS));
+    t.until(at(DAY_MS)).await;
     assert_eq!(t.sweep(100).await, swept(0, 0, 1));
 }
 
@@ -455,9 +455,9 @@ pub(crate) async fn a_sweep_forgets_ids_past_their_day(t: Fixture) {
 pub(crate) async fn a_sweep_forgets_windows_past_their_time(t: Fixture) {
     let run = t.run_with(|job| job.unique = Some(Unique::key("k").window(secs(10)))).await;
     t.end(&run, Verdict::Ack).await;
-    t.clock.set(at(9_999));
+    t.until(at(9_999)).await;
     assert_eq!(t.sweep(100).await, swept(0, 0, 0));
-    t.clock.set(at(10_000));
+    t.until(at(10_000)).await;
     assert_eq!(t.act(key("k"), Action::Delete).await, Acted::NotFound);
     assert_eq!(t.sweep(100).await, swept(0, 0, 1));
     assert_eq!(t.sweep(100).await, swept(0, 0, 0));
@@ -468,7 +468,7 @@ pub(crate) async fn a_sweep_forgets_calls_after_an_hour(t: Fixture) {
     t.add_with(|job| job.run_at = When::In(secs(86_400))).await;
     t.pass(1).await;
     t.reserve(1).await;
-    t.clock.set(at(3_599_999));
+    t.until(at(3_599_999)).await;
     assert_eq!(t.sweep(100).await, swept(0, 0, 0));
     t.clock.advance(millis(1));
     assert_eq!(t.sweep(100).await, swept(0, 0, 1));
@@ -487,7 +487,7 @@ pub(crate) async fn a_sweep_of_few_forgets_calls_in_order(t: Fixture) {
         t.pass(1).await;
         t.reserve_by(&want(instance, 8)).await;
     }
-    t.clock.set(at(3_600_000 + 3_000));
+    t.until(at(3_600_000 + 3_000)).await;
     for forgotten in [1, 1, 1, 0] {
         let swept = if forgotten == 1 { swept_in_part } else { swept };
         assert_eq!(t.sweep(1).await, swept(0, 0, forgotten));
@@ -499,4 +499,85 @@ pub(crate) async fn a_sweep_of_few_forgets_calls_in_order(t: Fixture) {
     assert_eq!(t.sweep(100).await, swept(0, 0, 3));
     t.pass(1).await;
     assert_eq!(t.sweep(100).await, swept(0, 0, 1));
+}
+
+// ── steps of the clock ──
+
+/// Whatever ages in this store ages in half a minute, but for what is remembered of derived ids and calls.
+async fn age_in_half_a_minute(t: &Fixture) {
+    let keep = |keep: &mut Keep| keep.age_ms = 30_000;
+    t.set(|queue| [&mut queue.done, &mut queue.dead, &mut queue.cancelled].into_iter().for_each(keep)).await;
+}
+
+/// Makes a job of each kind that ends or ages. Returns the one that waits until it expires.
+async fn add_what_ages(t: &Fixture, n: usize) -> JobId {
+    let runs = [t.run().await, t.run().await, t.run().await];
+    let ends = [Verdict::Ack, dead(), Verdict::Cancel { reason: None }];
+    for (run, end) in runs.iter().zip(ends) {
+        t.end(run, end).await;
+    }
+    let windowed = t.run_with(|job| job.unique = Some(Unique::key(format!("w{n}")).window(secs(30)))).await;
+    t.end(&windowed, Verdict::Ack).await;
+    t.add_with(|job| {
+        job.queue = "unserved".into();
+        job.expires_at = Some(When::In(secs(30)));
+    })
+    .await
+}
+
+/// S14, S17: a step of the clock ages nothing if it is taken back within two minutes, whatever calls come meanwhile.
+pub(crate) async fn a_step_of_the_clock_that_is_taken_back_removes_nothing(t: Fixture) {
+    age_in_half_a_minute(&t).await;
+    let derived_ended = at(0);
+    t.enqueue_all(&[with_derived(&t)]).await;
+    t.apply(derived(), Action::Delete).await;
+    let mut waiting = Vec::new();
+    for (n, step_ms) in [62_001, 3_600_000, DAY_MS, 365 * DAY_MS].into_iter().enumerate() {
+        waiting.push(add_what_ages(&t, n).await);
+        let (before, begun) = (t.counts().await, t.clock.now());
+        for _ in 0..2 {
+            t.clock.set(begun.after(millis(step_ms)));
+            for _ in 0..2 {
+                assert_eq!(t.sweep(100).await, swept(0, 0, 0), "{step_ms} ms ahead");
+                t.clock.advance(secs(1));
+            }
+            let mut other = t.want(1);
+            other.queues[0].queue = "other".into();
+            t.reserve_by(&other).await;
+            t.clock.set(begun.after(secs(2)));
+            assert_eq!(t.sweep(100).await, swept(0, 0, 0), "{step_ms} ms ahead, and back");
+        }
+        assert_eq!(t.counts().await, before, "{step_ms} ms ahead, and back");
+        for id in &waiting {
+            assert_eq!(t.state(*id).await, State::Waiting);
+        }
+    }
+    // What was remembered still is, for as long as it was meant to be.
+    let new = NewJob { unique: Some(Unique::key("w3").window(secs(30))), ..t.job() };
+    assert!(matches!(t.enqueue(new).await, Enqueued::Duplicate { .. }));
+    t.until(derived_ended.after(millis(DAY_MS - 1))).await;
+    assert!(matches!(t.enqueue(with_derived(&t)).await, Enqueued::Duplicate { .. }));
+}
+
+/// S14, S17: a step that stays is believed two minutes later, if calls come meanwhile.
+pub(crate) async fn a_step_of_the_clock_that_stays_is_believed(t: Fixture) {
+    age_in_half_a_minute(&t).await;
+    add_what_ages(&t, 0).await;
+    t.clock.advance(secs(3_000));
+    assert_eq!(t.sweep(100).await, swept(0, 0, 0));
+    t.pass(29).await;
+    assert_eq!(t.sweep(100).await, swept(0, 0, 0));
+    // Steady time goes on from where it was.
+    t.pass(1).await;
+    assert_eq!(t.sweep(100).await, swept(1, 4, 1));
+}
+
+/// S17: a store that is called once an hour removes what was old at the call before.
+pub(crate) async fn a_store_that_is_seldom_called_removes_one_call_later(t: Fixture) {
+    age_in_half_a_minute(&t).await;
+    add_what_ages(&t, 0).await;
+    t.silence(3_000);
+    assert_eq!(t.sweep(100).await, swept(0, 0, 0));
+    t.silence(121);
+    assert_eq!(t.sweep(100).await, swept(1, 4, 1));
 }

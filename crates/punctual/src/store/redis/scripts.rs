@@ -12,7 +12,7 @@ use crate::{
         fair::STRIDE,
         id::DERIVED_VERSION,
         job::{Priority, State},
-        limits, silence,
+        limits, silence, steady,
         time::ceil_ms,
     },
     store::{
@@ -174,6 +174,8 @@ fn numbers() -> Vec<(&'static str, u64)> {
         ("KEEP_SLACK_BYTES_MAX", limits::KEEP_SLACK_BYTES_MAX),
         ("GAP", silence::GAP_MS),
         ("STEP_BACK_MIN", ceil_ms(silence::STEP_BACK_MIN)),
+        ("STEP_MIN", ceil_ms(steady::STEP_MIN)),
+        ("TRUSTED_AFTER", ceil_ms(steady::TRUSTED_AFTER)),
         ("SILENCE_MAX", silence::SILENCE_MAX_MS),
         ("SILENCE_PAUSE_MIN", ceil_ms(limits::SILENCE_PAUSE_MIN)),
         ("SILENCES_MAX", limits::SILENCES_MAX as u64),

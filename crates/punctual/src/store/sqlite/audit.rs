@@ -528,9 +528,8 @@ impl Slice {
 
     /// Checks whether a lease can be found and can end.
     fn lease(&mut self, tx: &mut Tx<'_>, q: Q, job: &Job, lease: &LeaseRow) -> Step<()> {
-        let now = tx.now;
-        let longest = now.after(Duration::from_millis(lease.lasts_ms.cast_unsigned()));
-        let is_too_long = longest.after(STEP_BACK_MIN) < lease.until && !tx.silences()?.can_end_late(now);
+        let longest = tx.now.after(Duration::from_millis(lease.lasts_ms.cast_unsigned()));
+        let is_too_long = longest.after(STEP_BACK_MIN) < lease.until && !tx.can_end_late()?;
         if lease.qid == job.qid && !is_too_long {
             return Ok(());
         }

@@ -71,7 +71,7 @@ impl Model {
     pub(crate) fn remove(&mut self, id: JobId, now: Timestamp) {
         let row = self.rows.remove(&id).expect("invariant: the caller found this row");
         let ended_at = row.job.finished_at.unwrap_or(now);
-        if id.is_derived() && now < ended_at.after(ID_MEMORY) {
+        if id.is_derived() && self.doubt.steady(now) < ended_at.after(ID_MEMORY) {
             self.remembered.insert((row.job.queue, id), ended_at);
         }
     }

@@ -41,6 +41,7 @@ impl Model {
 
     fn sweep_queues(&mut self, now: Timestamp, queues: &[&str], limit: usize, by: By) -> Swept {
         let mut swept = Swept::default();
+        let steady = self.doubt.steady(now);
         let left = |swept: &Swept| {
             limit - (swept.reclaimed + swept.expired + swept.removed + swept.forgotten) as usize
         };
@@ -49,24 +50,24 @@ impl Model {
                 swept.reclaimed +=
                     self.reclaim_at_most(now, &[queue], left(&swept), ORPHANED_AFTER).len() as u64;
             }
-            swept.expired += self.expire(now, queue, left(&swept));
+            swept.expired += self.expire(now, steady, queue, left(&swept));
             for state in [State::Done, State::Cancelled, State::Dead] {
-                swept.removed += self.retire(now, queue, state, left(&swept), by);
+                swept.removed += self.retire(now, steady, queue, state, left(&swept), by);
             }
-            swept.forgotten += self.forget_ids(now, queue, left(&swept));
+            swept.forgotten += self.forget_ids(steady, queue, left(&swept));
         }
-        swept.forgotten += self.forget_windows(now, left(&swept));
-        swept.forgotten += self.forget_calls(now, left(&swept));
+        swept.forgotten += self.forget_windows(steady, left(&swept));
+        swept.forgotten += self.forget_calls(steady, left(&swept));
         swept.more = left(&swept) == 0;
         swept
     }
 
     /// Cancels waiting jobs past their expiry.
-    fn expire(&mut self, now: Timestamp, queue: &str, limit: usize) -> u64 {
+    fn expire(&mut self, now: Timestamp, steady: Timestamp, queue: &str, limit: usize) -> u64 {
         let mut expired: Vec<(Timestamp, JobId)> = self
             .jobs(queue, State::Waiting)
             .filter_map(|job| Some((job.expires_at?, job.id)))
-            .filter(|&(expiry, _)| expiry <= now)
+            .filter(|&(expiry, _)| expiry <= steady)
             .collect();
         expired.sort_unstable();
         expired.truncate(limit);
@@ -77,7 +78,15 @@ impl Model {
     }
 
     /// Removes ended jobs past a bound, oldest end first.
-    fn retire(&mut self, now: Timestamp, queue: &str, state: State, limit: usize, by: By) -> u64 {
+    fn retire(
+        &mut self,
+        now: Timestamp,
+        steady: Timestamp,
+        queue: &str,
+        state: State,
+        limit: usize,
+        by: By,
+    ) -> u64 {
         let settings = self.settings(queue);
         let keep = keep(&settings, state);
         let mut kept: Vec<(Option<Timestamp>, JobId)> =
@@ -91,7 +100,7 @@ impl Model {
         for (_, id) in kept.into_iter().take(limit) {
             let job = &self.rows[&id].job;
             let is_past_bound = keep.keeps_nothing()
-                || is_past_age(&settings, job, now)
+                || is_past_age(&settings, job, steady)
                 || is_exceeded && keep.is_exceeded(count, bytes);
             if !is_past_bound {
                 break;
@@ -105,7 +114,7 @@ impl Model {
     }
 
     /// Forgets ids past their time or number, oldest end first.
-    fn forget_ids(&mut self, now: Timestamp, queue: &str, limit: usize) -> u64 {
+    fn forget_ids(&mut self, steady: Timestamp, queue: &str, limit: usize) -> u64 {
         let mut ids: Vec<(Timestamp, JobId)> = self
             .remembered
             .iter()
@@ -114,7 +123,7 @@ impl Model {
             .collect();
         ids.sort_unstable();
         let over = (ids.len() as u64).saturating_sub(ID_MEMORY_MAX) as usize;
-        let past = ids.iter().filter(|(end, _)| end.after(ID_MEMORY) <= now).count();
+        let past = ids.iter().filter(|(end, _)| end.after(ID_MEMORY) <= steady).count();
         ids.truncate(over.max(past).min(limit));
         for &(_, id) in &ids {
             self.remembered.remove(&(queue.to_owned(), id));
@@ -123,10 +132,10 @@ impl Model {
     }
 
     /// Forgets unique windows past their time.
-    fn forget_windows(&mut self, now: Timestamp, limit: usize) -> u64 {
+    fn forget_windows(&mut self, steady: Timestamp, limit: usize) -> u64 {
         let mut windows: Vec<_> =
             self.keys.iter().filter_map(|(key, held)| Some((held.until?, key.clone()))).collect();
-        windows.retain(|(until, _)| *until <= now);
+        windows.retain(|(until, _)| *until <= steady);
         windows.sort_unstable();
         windows.truncate(limit);
         for (_, key) in &windows {
@@ -136,11 +145,11 @@ impl Model {
     }
 
     /// Forgets the calls of idle instances.
-    fn forget_calls(&mut self, now: Timestamp, limit: usize) -> u64 {
+    fn forget_calls(&mut self, steady: Timestamp, limit: usize) -> u64 {
         let enqueues = self.enqueues.iter().map(|(&instance, last)| (last.at, instance, false));
         let reserves = self.reserves.iter().map(|(&instance, last)| (last.at, instance, true));
         let mut idle: Vec<(Timestamp, u64, bool)> =
-            enqueues.chain(reserves).filter(|(at, ..)| at.after(CALL_MEMORY) <= now).collect();
+            enqueues.chain(reserves).filter(|(at, ..)| at.after(CALL_MEMORY) <= steady).collect();
         idle.sort_unstable();
         idle.truncate(limit);
         for &(_, instance, is_reserve) in &idle {

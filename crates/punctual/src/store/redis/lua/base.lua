@@ -73,7 +73,7 @@ end
 
 -- Reads the row of the shard:
 --   seen: the last mark: when a reserve, take, extend, settle, act or sweep was last seen (one more than its ms; 0: never)
---   grace: not used; earlier versions kept the end of a pause here
+--   grace: until when the clock is not believed, if there is a row 'doubt'; earlier versions kept the end of a pause here
 --   fence: the last fence
 --   wide: when upkeep that belongs to no queue is due, at the earliest
 --   epoch: the last epoch that the shard was informed of
@@ -101,8 +101,30 @@ read_shard()
 -- A store with a later format, or with one that this version cannot read, is neither read nor changed. Each put_shard() raises
 -- format 3 to 4, and so does each write that format 3 does not have.
 if $FORMAT < shard.format or shard.format < $FORMAT_MIN then return redis.error_reply('FORMAT ' .. shard.format) end
--- Leaves a mark, and notes the silence that it ends. put_shard() stores both (S14).
+-- Returns how far the clock is believed, as core/steady.rs has it: when the mark after a gap came, and steady time then. No numbers if it is
+-- believed.
+local function doubt()
+    local row = now < shard.grace and call('HGET', $STATE, 'doubt')
+    if row and #row == 14 then return unp('>I7I7', row) end
+end
+-- Returns the time by which upkeep removes (S17), at an instant.
+local function steady(at)
+    local since, from = doubt()
+    if not since or since + $TRUSTED_AFTER <= at or at + $STEP_BACK_MIN < since then return at end
+    return min(at, from + max(at - since, 0))
+end
+function shard.steady() return steady(now) end
+-- Leaves a mark, and notes the silence that it ends. put_shard() stores both (S14). After a gap, the clock is not believed for a while.
 local function mark()
+    local seen = shard.seen - 1
+    if 0 <= seen and (seen + $STEP_MIN < now or now + $STEP_BACK_MIN < seen) then
+        local from = steady(seen)
+        shard.grace = 0
+        if from < now then
+            shard.grace = min(now + $TRUSTED_AFTER, $INSTANT_MAX_MS)
+            call('HSET', $STATE, 'doubt', pack('>I7I7', now, from))
+        end
+    end
     shard.silences = noted(shard.silences, shard.seen - 1, now)
     shard.seen = now + 1
 end

@@ -13,6 +13,7 @@ use crate::{
         job::State,
         limits::CALLS_AHEAD_MAX,
         silence::{GAP_MS, Silences},
+        steady::Doubt,
         time::Timestamp,
     },
     store::{
@@ -36,6 +37,8 @@ const STATE: &str = named(FILE, "state");
 const PUT_STATE: &str = named(FILE, "put_state");
 const ANY_LEASE: &str = named(FILE, "any_lease");
 const SILENCES: &str = named(FILE, "silences");
+const DOUBT: &str = named(FILE, "doubt");
+const PUT_DOUBT: &str = named(FILE, "put_doubt");
 const PUT_SILENCES: &str = named(FILE, "put_silences");
 const QUEUE_BY_NAME: &str = named(FILE, "queue_by_name");
 const QUEUE_BY_QID: &str = named(FILE, "queue_by_qid");
@@ -261,13 +264,18 @@ impl Queue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Q(usize);
 
+/// Silences are stored.
+const HAS_SILENCES: i64 = 1;
+/// The clock is not believed yet.
+const HAS_DOUBT: i64 = 2;
+
 /// The store's state row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct StoreRow {
     fence: i64,
     /// The last mark.
     seen: i64,
-    /// Not 0 if silences are stored. An earlier version kept the end of a pause here.
+    /// Which rows there are beside it: [`HAS_SILENCES`], [`HAS_DOUBT`]. An earlier version kept the end of a pause here.
     grace: i64,
     reach: i64,
     grouped: i64,
@@ -546,8 +554,12 @@ impl<'c> Tx<'c> {
         let row = self.store()?;
         let seen = (0 < row.seen).then(|| instant(row.seen));
         row.seen = ms(now);
+        if let Some(seen) = seen.filter(|seen| Doubt::is_changed_by(*seen, now)) {
+            self.doubt_after(seen)?;
+        }
+        let row = self.store()?;
         let is_near = seen.is_some_and(|seen| seen <= now && now.since(seen).as_millis() <= GAP_MS.into());
-        let has_silences = 0 < row.grace;
+        let has_silences = row.grace & HAS_SILENCES != 0;
         if is_near && !has_silences {
             return Ok(());
         }
@@ -558,7 +570,7 @@ impl<'c> Tx<'c> {
         let before = self.silences()?.clone();
         let mut silences = before.clone();
         silences.note(seen, now, leases_exist);
-        self.store()?.grace = i64::from(silences != Silences::default());
+        self.has(HAS_SILENCES, silences != Silences::default())?;
         if silences != before {
             conn.prepare_cached(PUT_SILENCES)?.execute([silences.to_bytes()])?;
             self.silences = Some(silences);
@@ -566,11 +578,54 @@ impl<'c> Tx<'c> {
         Ok(())
     }
 
+    /// Returns whether leases can end later than their length from now, because the clock went back.
+    pub(crate) fn can_end_late(&mut self) -> Step<bool> {
+        let (now, seen) = (self.now, instant(self.store()?.seen));
+        Ok(now < seen || self.silences()?.can_end_late(now))
+    }
+
+    /// Notes whether there is such a row beside the store's.
+    fn has(&mut self, row: i64, is_there: bool) -> Step<()> {
+        let grace = self.store()?.grace & (HAS_SILENCES | HAS_DOUBT);
+        self.store()?.grace = if is_there { grace | row } else { grace & !row };
+        Ok(())
+    }
+
+    /// Notes a gap that a mark ends (S17).
+    fn doubt_after(&mut self, seen: Timestamp) -> Step<()> {
+        let doubt = self.doubt()?.noted(seen, self.now);
+        let is_one = doubt != Doubt::default();
+        if is_one {
+            self.conn.prepare_cached(PUT_DOUBT)?.execute([ms(doubt.since), ms(doubt.from)])?;
+        }
+        self.has(HAS_DOUBT, is_one)
+    }
+
+    fn doubt(&mut self) -> Step<Doubt> {
+        if self.store()?.grace & HAS_DOUBT == 0 {
+            return Ok(Doubt::default());
+        }
+        let read = |row: &Row<'_>| {
+            let mut c = Columns::new(row);
+            Ok(Doubt { since: c.time(0), from: c.time(1) })
+        };
+        Ok(self.conn.prepare_cached(DOUBT)?.query_row([], read).optional()?.unwrap_or_default())
+    }
+
+    /// Returns the time by which upkeep removes (S17).
+    pub(crate) fn steady(&mut self) -> Step<Timestamp> {
+        let (doubt, now) = (self.doubt()?, self.now);
+        if doubt != Doubt::default() && doubt.until() <= now {
+            self.has(HAS_DOUBT, false)?;
+        }
+        Ok(doubt.steady(now))
+    }
+
     /// Returns the silences that may hold leases back.
     pub(crate) fn silences(&mut self) -> Step<&Silences> {
         if self.silences.is_none() {
             let mut known = Silences::default();
-            if 0 < self.store()?.grace {
+            if self.store()?.grace & HAS_SILENCES != 0 {
                 let row = self
                     .conn
                     .prepare_cached(SILENCES)?

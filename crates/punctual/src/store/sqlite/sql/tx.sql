@@ -1,6 +1,6 @@
 -- State that a transaction reads once and writes once: the store's state row, queues with their counters, last calls.
 -- Tables: punctual_state, punctual_meta, punctual_queue, punctual_call, punctual_lease.
--- Rules: S3, S10, S14.
+-- Rules: S3, S10, S14, S17.
 -- Cost: one seek each.
 
 -- name: state
@@ -15,6 +15,14 @@ SELECT v FROM punctual_meta WHERE k = 'silences';
 
 -- name: put_silences
 INSERT OR REPLACE INTO punctual_meta (k, v) VALUES ('silences', ?1);
+
+-- name: doubt
+-- How far the clock is believed (S17), as `core/steady.rs` has it: when the mark after a gap came, and steady time then.
+SELECT max(iif(k = 'doubt_since', v, NULL)), max(iif(k = 'doubt_from', v, NULL)) FROM punctual_meta
+WHERE k IN ('doubt_since', 'doubt_from');
+
+-- name: put_doubt
+INSERT OR REPLACE INTO punctual_meta (k, v) VALUES ('doubt_since', ?1), ('doubt_from', ?2);
 
 -- name: any_lease
 SELECT 1 FROM punctual_lease LIMIT 1;

@@ -339,7 +339,7 @@ impl Tx<'_> {
     /// Removes the record of a job that is in no place. A derived id is remembered (S17).
     pub(crate) fn remove(&mut self, q: Q, id: JobId, has_history: bool, ended_at: Timestamp) -> Step<()> {
         self.delete_job(id, has_history)?;
-        if id.is_derived() && self.now < ended_at.after(ID_MEMORY) {
+        if id.is_derived() && self.steady()? < ended_at.after(ID_MEMORY) {
             let entry = params![self.at(q).qid, id.as_bytes(), ms(ended_at)];
             if self.conn.prepare_cached(REMEMBER_AGAIN)?.execute(entry)? == 0 {
                 self.conn.prepare_cached(REMEMBER)?.execute(entry)?;

@@ -72,7 +72,7 @@ enum By {
 }
 
 fn sweep_queues(tx: &mut Tx<'_>, queues: &[Q], limit: usize, by: By) -> Step<Swept> {
-    let mut sweep = Sweep { by, left: limit, done: Swept::default() };
+    let mut sweep = Sweep { by, steady: tx.steady()?, left: limit, done: Swept::default() };
     for &q in queues {
         if sweep.by == By::Itself {
             sweep.reclaim(tx, q)?;
@@ -91,6 +91,8 @@ fn sweep_queues(tx: &mut Tx<'_>, queues: &[Q], limit: usize, by: By) -> Step<Swe
 /// A sweep in progress.
 struct Sweep {
     by: By,
+    /// The time by which it removes.
+    steady: Timestamp,
     left: usize,
     done: Swept,
 }
@@ -110,8 +112,9 @@ impl Sweep {
         let qid = tx.at(q).qid;
         let rows: Vec<(Value, Value)> = {
             let mut stmt = tx.conn.prepare_cached(EXPIRED)?;
-            let read = stmt
-                .query_map(params![qid, tx.now_ms(), int(self.left)], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let read = stmt.query_map(params![qid, ms(self.steady), int(self.left)], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })?;
             read.collect::<Result<_, _>>()?
         };
         for (expires_at, id) in rows {
@@ -156,7 +159,7 @@ impl Sweep {
             while let Some(row) = read.next()? {
                 let ended = EndedRow::read(row, 1);
                 let is_over = was_exceeded && is_exceeded(&keep, &kept);
-                if !keep.keeps_nothing() && !is_over && !is_past(&keep, ended.at, tx.now) {
+                if !keep.keeps_nothing() && !is_over && !is_past(&keep, ended.at, self.steady) {
                     break;
                 }
                 kept.jobs -= 1;
@@ -188,7 +191,7 @@ impl Sweep {
             let mut read = stmt.query(params![qid, int(self.left)])?;
             while let Some(row) = read.next()? {
                 let ended_at = instant(row.get(1).unwrap_or_default());
-                if remembered.cast_unsigned() <= ID_MEMORY_MAX && tx.now < ended_at.after(ID_MEMORY) {
+                if remembered.cast_unsigned() <= ID_MEMORY_MAX && self.steady < ended_at.after(ID_MEMORY) {
                     break;
                 }
                 remembered -= 1;
@@ -204,15 +207,15 @@ impl Sweep {
     }
 
     fn forget_windows(&mut self, tx: &Tx<'_>) -> Step<()> {
-        self.forget(tx, PAST_WINDOWS, tx.now, FORGET_WINDOW)
+        self.forget(tx, PAST_WINDOWS, self.steady, FORGET_WINDOW)
     }
 
     fn forget_calls(&mut self, tx: &Tx<'_>) -> Step<()> {
         // At the last instant everything is old: no later instant exists.
-        let old_at = if tx.now == Timestamp::MAX {
-            Some(tx.now.as_ms())
+        let old_at = if self.steady == Timestamp::MAX {
+            Some(self.steady.as_ms())
         } else {
-            tx.now.as_ms().checked_sub(CALL_MEMORY.as_millis() as u64)
+            self.steady.as_ms().checked_sub(CALL_MEMORY.as_millis() as u64)
         };
         match old_at {
             Some(at) => self.forget(tx, IDLE_CALLS, Timestamp::saturating_from_ms(at), FORGET_CALL),

@@ -113,7 +113,7 @@ local function leave_ended(job)
 end
 -- Remembers a derived id after its record is gone (S17).
 local function remember(q, id, ended)
-    if math.floor(byte(id, 7) / 16) ~= $DERIVED or ended + $ID_MEMORY <= now then return end
+    if math.floor(byte(id, 7) / 16) ~= $DERIVED or ended + $ID_MEMORY <= shard.steady() then return end
     local old = call('HGET', $REMEMBERED, q .. id)
     if old then call('ZREM', $REMEMBERED_BY_END, q .. old .. id) end
     call('HSET', $REMEMBERED, q .. id, at6(ended))

@@ -1,11 +1,18 @@
--- Upkeep (S17): what a sweep removes.
+-- Upkeep (S17): what a sweep removes. It goes by steady time, which does not follow a step of the clock at once.
 
 local FORGET_ROUNDS_MAX, FORGET_LOOK = 4, 100
+local steady
+
+-- Returns when the clock shows that an instant of steady time has come.
+local function shown(at)
+    if at <= steady or at == $NEVER or steady == now or shard.grace <= at then return at end
+    return min(at + now - steady, shard.grace)
+end
 
 -- Each part returns how much it did, and when there will be more to do.
 -- This part stops once `bytes_max` bytes of records have been read.
 local function expire(q, bytes_max, limit)
-    local due = whole('ZRANGEBYLEX', $EXPIRIES, '[' .. q, '(' .. q .. at6(now + 1), limit, 25)
+    local due = whole('ZRANGEBYLEX', $EXPIRIES, '[' .. q, '(' .. q .. at6(steady + 1), limit, 25)
     for i, member in ipairs(due) do
         local job = load(sub(member, 10))
         if job and job.state == $WAITING then
@@ -14,9 +21,9 @@ local function expire(q, bytes_max, limit)
         else
             call('ZREM', $EXPIRIES, member)
         end
-        if bytes_max <= shard.bytes then return i, now end
+        if bytes_max <= shard.bytes then return i, 0 end
     end
-    if #due == limit then return #due, now end
+    if #due == limit then return #due, 0 end
     local from, to = within(q)
     local first = whole('ZRANGEBYLEX', $EXPIRIES, from, to, 1, 25)[1]
     return #due, first and unp('>I6', first, 4) or $NEVER
@@ -38,7 +45,7 @@ local function retire(q, state, slice, limit)
     if not slice then count_max, bytes_max = with_slack(keep) end
     local is_exceeded, ageless = count_max < count or bytes_max < bytes, slice and slice.ageless
     local function is_past(member)
-        return keeps_nothing(q, state) or unp('>I6', member, 5) + keep[1] <= now or is_exceeded and (keep[2] < count or keep[3] < bytes)
+        return keeps_nothing(q, state) or unp('>I6', member, 5) + keep[1] <= steady or is_exceeded and (keep[2] < count or keep[3] < bytes)
             or ageless and state ~= $DEAD
     end
     if not is_past(first) then return 0, unp('>I6', first, 5) + keep[1] end
@@ -46,7 +53,7 @@ local function retire(q, state, slice, limit)
     for i, member in ipairs(whole('ZRANGEBYLEX', $ENDED_JOBS, from, to, limit + 1, 30)) do
         local is_over = limit < i or slice and 1 < i and $BATCH_BYTES_MAX <= shard.bytes
         if is_over or not is_past(member) then
-            next = is_over and now or unp('>I6', member, 5) + keep[1]
+            next = is_over and 0 or unp('>I6', member, 5) + keep[1]
             break
         end
         local ended, id, size = unp('>I6c16I4', member, 5)
@@ -73,14 +80,14 @@ local function forget_ids(q, limit)
     local over = call('ZLEXCOUNT', $REMEMBERED_BY_END, from, to) - $ID_MEMORY_MAX
     for i, member in ipairs(old) do
         local ended, id = unp('>I6c16', member, 4)
-        if over < i and now < ended + $ID_MEMORY then return i - 1, ended + $ID_MEMORY end
+        if over < i and steady < ended + $ID_MEMORY then return i - 1, ended + $ID_MEMORY end
         call('ZREM', $REMEMBERED_BY_END, member)
         call('HDEL', $REMEMBERED, q .. id)
     end
-    return #old, #old == limit and now or $NEVER
+    return #old, #old == limit and 0 or $NEVER
 end
 local function forget_windows(limit)
-    local past_end = whole('ZRANGEBYLEX', $WINDOWS, '-', '(' .. at6(now + 1), limit, 22)
+    local past_end = whole('ZRANGEBYLEX', $WINDOWS, '-', '(' .. at6(steady + 1), limit, 22)
     for _, member in ipairs(past_end) do
         call('ZREM', $WINDOWS, member)
         call('HDEL', $UNIQUE_KEYS, sub(member, 7))
@@ -93,7 +100,7 @@ end
 local function forget_calls(limit)
     local forgotten = 0
     for _ = 1, FORGET_ROUNDS_MAX do
-        local idle = call('ZRANGEBYSCORE', $CALLS_BY_TIME, '-inf', text(now - $CALL_MEMORY), 'WITHSCORES', 'LIMIT', 0, max(limit, FORGET_LOOK))
+        local idle = call('ZRANGEBYSCORE', $CALLS_BY_TIME, '-inf', text(steady - $CALL_MEMORY), 'WITHSCORES', 'LIMIT', 0, max(limit, FORGET_LOOK))
         local is_in_order = true
         for i = 1, #idle, 2 do
             local last = call('HGET', $CALLS, idle[i])
@@ -134,6 +141,7 @@ end
 -- It is bounded in bytes, too. If it stopped at that bound, it returns the position of the queue in which the next
 -- sweep goes on.
 local function sweep(named, limit, slice)
+    steady = shard.steady()
     local bytes_max, idle = slice and $BATCH_BYTES_MAX or $NEVER, $REGROUP_MAX
     local function some(what, n)
         shard.swept[what], limit = shard.swept[what] + n, limit - n
@@ -151,7 +159,7 @@ local function sweep(named, limit, slice)
                 args[#args + 1] = limit
                 local n, due = work(unpack(args))
                 some(what, n)
-                next = min(next, due)
+                next = min(next, shown(due))
             end
             if slice then
                 part('reclaimed', function(most)
@@ -189,11 +197,11 @@ local function sweep(named, limit, slice)
     if is_wide and 0 < limit then
         local n, due = forget_windows(limit)
         some('forgotten', n)
-        shard.wide = due
+        shard.wide = shown(due)
         if 0 < limit then
             n, due = forget_calls(limit)
             some('forgotten', n)
-            shard.wide = min(shard.wide, due)
+            shard.wide = min(shard.wide, shown(due))
         else
             shard.wide = 0
         end
