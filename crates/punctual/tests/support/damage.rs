@@ -210,7 +210,8 @@ impl Damaged {
         self.heard("act", answer);
         let answer = store.take(&Take { queue: "none".into(), n: 1, older_than: Duration::ZERO }).await;
         self.heard("take", answer);
-        for queue in [OTHER, NEW] {
+        // The new one first, so that its job comes before one of another queue that has its number.
+        for queue in [NEW, OTHER] {
             let new = NewJob::new(self.client.make_id(), "k", queue, Payload::json("1"));
             let id = new.id;
             self.calls += 1;
@@ -260,7 +261,7 @@ impl Damaged {
                 Some(_) if is_of_record => {}
                 // What its lease says was damaged.
                 Some(JobRecord { state: State::Cancelled, .. }) if self.ids[..2].contains(&id) => {
-                    cancelled += 1
+                    cancelled += 1;
                 }
                 None | Some(JobRecord { state: State::Dead, .. }) if self.done.contains(&id) => history += 1,
                 None => lost += 1,

@@ -442,9 +442,6 @@ impl Tx<'_> {
     pub(crate) fn is_filed_right(&mut self, q: Q, gid: Key) -> Step<bool> {
         let Some(group) = self.group(q, gid, None)? else { return Ok(false) };
         let Filed { place, at, limiter } = group.now;
-        if !group.is_sound() {
-            return Ok(false);
-        }
         if place.has_jobs() != self.first_of(q, &gid)?.is_some() {
             return Ok(false);
         }
