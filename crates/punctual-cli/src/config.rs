@@ -147,9 +147,11 @@ impl Config {
     fn parse(file: &Path, text: &str) -> Result<Self> {
         let shown = file.display();
         let wrong = |why: String| Failure::invalid(format!("{shown} is not a valid configuration")).why(why);
-        let reader = toml::Deserializer::parse(text).map_err(|error| wrong(error.to_string()))?;
-        let mut config: Self = serde_path_to_error::deserialize(reader)
-            .map_err(|error| wrong(format!("{}: {}", error.path(), error.inner().message())))?;
+        let reader = toml::Deserializer::parse(text)
+            .map_err(|error| wrong(format!("{}{}", place(text, &error), error.message())))?;
+        let mut config: Self = serde_path_to_error::deserialize(reader).map_err(|error| {
+            wrong(format!("{}: {}", error.path(), without_texts(error.inner().message())))
+        })?;
         if FORWARDS_MAX < config.forward.len() {
             return Err(wrong(format!("the file has more than {FORWARDS_MAX} [[forward]] tables")));
         }
@@ -159,6 +161,23 @@ impl Config {
             .filter_map(|(key, value)| Some((key.to_owned(), toml::Value::String(value.clone()?))));
         config.globals = globals.collect();
         Ok(config)
+    }
+}
+
+/// Where an error is. The line itself may hold a secret.
+fn place(text: &str, error: &toml::de::Error) -> String {
+    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return String::new() };
+    let line = 1 + before.matches('\n').count();
+    let column = 1 + before.chars().rev().take_while(|c| *c != '\n').count();
+    format!("line {line}, column {column}: ")
+}
+
+/// A message of a parser without the text that it found: that may be a secret.
+fn without_texts(message: &str) -> String {
+    const TEXT: &str = "string \"";
+    match (message.split_once(TEXT), message.rsplit_once('"')) {
+        (Some((before, _)), Some((_, after))) => format!("{before}text{after}"),
+        _ => message.to_owned(),
     }
 }
 

@@ -83,7 +83,11 @@ pub(super) fn run(globals: &Globals, command: &Configuration) -> Result {
 
 /// An address without its password.
 fn masked(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let Some((scheme, rest)) = url.split_once("://") else {
+        // A mistyped address may have a password, a path may have an @.
+        let login = url.rsplit_once('@').filter(|_| !url.starts_with("sqlite:"));
+        return login.map_or_else(|| url.to_owned(), |(_, host)| format!("***@{host}"));
+    };
     let Some((login, host)) = rest.rsplit_once('@') else { return without_pass(url) };
     let user = login.split_once(':').map_or(login, |(user, _)| user);
     without_pass(&format!("{scheme}://{user}:***@{host}"))
@@ -108,6 +112,9 @@ mod tests {
             ("redis://localhost", "redis://localhost"),
             ("redis://:secret@h:1/2?prefix=a", "redis://:***@h:1/2?prefix=a"),
             ("rediss://ana:se:c@ret@h/", "rediss://ana:***@h/"),
+            ("redis//ana:secret@h/0", "***@h/0"),
+            ("redis:/:secret@h", "***@h"),
+            ("sqlite:/data/a@b.db", "sqlite:/data/a@b.db"),
             ("redis+unix:///s?user=u&pass=secret", "redis+unix:///s?user=u&pass=***"),
         ] {
             assert_eq!(masked(url), shown);

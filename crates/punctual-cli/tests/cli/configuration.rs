@@ -30,6 +30,32 @@ fn every_command_finds_the_store_of_the_configuration_file() {
     assert!(said.err.contains("unknown field `sotre`"), "{said:#?}");
 }
 
+/// An address can have a password, also where somebody mistyped it.
+#[test]
+fn what_is_wrong_in_a_file_is_said_without_its_text() {
+    let t = Cli::new();
+    let files = [
+        ("store = \"redis://ana:s3cret@h/0\nurl = 1\n", "line 1, column"),
+        ("tz = 1\nstore = 's3cret\n", "line 2, column"),
+        ("store = \"redis://ana:s3cret@h/0\" x\n", "line 1, column"),
+        ("forward = \"amqp://ana:s3cret@h\"\n", "forward: invalid type: text"),
+        ("store = [\"redis://ana:s3cret@h\"]\n", "store: invalid type"),
+    ];
+    for (text, place) in files {
+        fs::write(t.path("punctual.toml"), text).unwrap();
+        let said = t.run("config show");
+        assert_eq!(said.code, Some(2), "{said:#?}");
+        assert!(said.err.contains(place) && !format!("{said:?}").contains("s3cret"), "{text} {said:#?}");
+    }
+    for url in ["redis//ana:s3cret@h/0", "redis:/ana:s3cret@h", "ana:s3cret@h"] {
+        fs::write(t.path("punctual.toml"), format!("store = \"{url}\"\n")).unwrap();
+        for command in ["config show", "ls"] {
+            let said = t.run(command);
+            assert!(!format!("{said:?}").contains("s3cret"), "{url} {said:#?}");
+        }
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn a_failed_run_and_a_dead_job_are_a_line_each() {
