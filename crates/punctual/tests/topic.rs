@@ -468,7 +468,7 @@ async fn an_idempotency_key_may_come_again_after_it_was_forgotten(t: Rig) {
     };
     publish().await;
     t.drains.drain(Worker::new(&t.client).handle(async |_: Paid, _: Ctx| ())).await.unwrap();
-    t.clock.advance(25 * HOUR);
+    pass_time(&**t.client.store(), &t.clock, 25 * HOUR).await;
     assert_eq!(t.runs().await, ONE_EACH);
     // Until the record is gone.
     while t.client.store().sweep(1_000).await.unwrap().more {}

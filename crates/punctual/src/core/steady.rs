@@ -3,7 +3,7 @@
 //! What upkeep removes does not come back, so upkeep does not follow a step of the clock at once. A step forward and a time in which
 //! nobody called look the same: a gap between two marks ([`silence`](super::silence)). After a gap of more than a minute, steady time goes
 //! on from the mark before it, until the clock has gone on for some time, or the next gap comes after that time. Then it is the clock
-//! again. A clock that goes back to steady time or below it is believed at once: by an earlier time, less is removed.
+//! again. A clock that goes back to steady time, or near it, is believed at once: by an earlier time, less is removed.
 //!
 //! ```text
 //! clock   ──────────────┊ gap ┊────────────────────┬──────►      ┊ a year ┊──── back ──►
@@ -50,7 +50,7 @@ impl Doubt {
         }
         // A clock that stands after this time has gone on, also if nobody called meanwhile.
         let from = if self.until() <= now { seen } else { self.steady(seen) };
-        if now <= from { Self::default() } else { Self { since: now, from } }
+        if now <= from.after(STEP_MIN) { Self::default() } else { Self { since: now, from } }
     }
 
     /// Returns steady time.
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_step_that_is_taken_back_changes_nothing() {
-        for step in [60_001, 3_600_000, YEAR] {
+        for step in [65_000, 3_600_000, YEAR] {
             assert_eq!(steady(&[0, 1_000, 1_000 + step]), 1_000);
             assert_eq!(steady(&[0, 1_000, 1_000 + step, 3_000 + step]), 3_000);
             assert_eq!(steady(&[0, 1_000, 1_000 + step, 60_000 + step, 61_000]), 61_000);

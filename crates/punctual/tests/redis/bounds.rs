@@ -13,6 +13,7 @@ use punctual::{
         memory::MemoryStore,
         redis::RedisStore,
     },
+    testing::pass_time,
 };
 
 use super::{console::calls, reserve, server::Server};
@@ -254,8 +255,9 @@ async fn sweeps_of_many_queues_answer_as_the_model_does() {
         }
         let mut swept_in_all = Swept::default();
         for step in [EXPIRY, EXPIRY, Duration::from_hours(25)] {
-            clock.advance(step);
-            other.advance(step);
+            for (store, clock) in stores.iter().zip([&clock, &other]) {
+                pass_time(&**store, clock, step).await;
+            }
             loop {
                 let (redis, model) = (stores[0].sweep(limit).await, stores[1].sweep(limit).await);
                 let (redis, model) = (redis.unwrap(), model.unwrap());
@@ -374,7 +376,7 @@ async fn long_payloads_are_removed_some_per_script() {
 
     let all = push().await;
     of.store.act(&all, &Action::Cancel { reason: None }).await.unwrap();
-    of.clock.advance(Duration::from_hours(24 * 400));
+    pass_time(&*of.store, &of.clock, Duration::from_hours(24 * 400)).await;
     let (swept, scripts) = of.scripts(of.store.sweep(1_000)).await;
     assert_eq!((swept.removed, swept.more, scripts), (40, false, 3));
 

@@ -221,10 +221,10 @@ async fn ended_jobs_and_their_ids_are_retired() {
     let leases = still.reserve_all().await;
     still.settle(&leases, &Verdict::Dead { error: "no".into() }).await;
     assert_eq!(still.client.count(None).await.unwrap().dead, MANY);
-    still.clock.advance(Duration::from_mins(2));
+    pass_time(&*still.store, &still.clock, Duration::from_mins(2)).await;
     assert_eq!(still.sweep().await, MANY);
     assert_eq!(still.total().await, 0);
-    still.clock.advance(Duration::from_hours(25));
+    pass_time(&*still.store, &still.clock, Duration::from_hours(25)).await;
     // Beside the ids: the calls of one producer, which has two lanes, and of one worker.
     assert_eq!(still.sweep().await, MANY + 3);
     still.audit().await;
@@ -301,7 +301,7 @@ async fn many_names_are_listed_counted_and_swept() {
         }
     }
     assert_eq!((names, still.client.count(None).await.unwrap().running), (MANY, MANY));
-    still.clock.advance(Duration::from_hours(2));
+    pass_time(&*still.store, &still.clock, Duration::from_hours(2)).await;
     assert_eq!(still.sweep().await, 2 * MANY);
     still.audit().await;
 }

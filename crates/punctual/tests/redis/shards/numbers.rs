@@ -6,6 +6,7 @@ use punctual::store::{
     Rate,
     redis::RedisStore,
 };
+use punctual::testing::pass_time;
 
 use super::{
     super::console::calls,
@@ -61,13 +62,13 @@ async fn an_old_number_of_shards_is_forgotten_when_the_store_is_empty() {
     assert!(JOBS < scripts_to_enqueue(&server, &store, "beside an old job").await);
     let again = producer.enqueue(&store, &[keyed("old")]).await;
     assert!(matches!(again[0], Enqueued::Duplicate(Existing { id, .. }) if id == old_id), "{again:?}");
-    clock.advance(Duration::from_hours(2));
+    pass_time(&store, &clock, Duration::from_hours(2)).await;
     assert_eq!(drain(&store).await.len() as u64, 2 * JOBS + 1);
     // The ids that stand for idempotency keys are remembered for a day.
     store.sweep(1_000).await.unwrap();
     assert!(JOBS < scripts_to_enqueue(&server, &store, "beside remembered ids").await);
     drain(&store).await;
-    clock.advance(Duration::from_hours(25));
+    pass_time(&store, &clock, Duration::from_hours(25)).await;
     while store.sweep(1_000).await.unwrap().more {}
     assert_eq!(jobs(&store).await, [0; 4]);
     assert_eq!(scripts_to_enqueue(&server, &store, "with nothing left").await, JOBS);
@@ -130,9 +131,9 @@ async fn an_old_number_is_forgotten_though_the_store_never_runs_empty() {
     assert!(JOBS < scripts_to_enqueue(&server, &store, "beside old jobs").await);
     while 0 < others(&store).await {
         drain(&store).await;
-        clock.advance(HOUR);
+        pass_time(&store, &clock, HOUR).await;
     }
-    clock.advance(2 * DAY);
+    pass_time(&store, &clock, 2 * DAY).await;
     for _ in 0..3 {
         while store.sweep(1_000).await.unwrap().more {}
     }
@@ -163,7 +164,7 @@ async fn an_old_number_is_kept_while_one_job_of_it_is_there() {
         producer.enqueue(&store, &others_of_it).await;
         store.reshard(4).await.unwrap();
         assert_eq!(drain(&store).await.len(), 16);
-        clock.advance(2 * DAY);
+        pass_time(&store, &clock, 2 * DAY).await;
         assert_eq!(earlier_numbers(&server, &url, &store).await, 1, "{old:?}");
         assert_eq!(store.get(old_id).await.unwrap().unwrap().id, old_id);
         let new = NewJob {
@@ -187,7 +188,7 @@ async fn an_old_number_is_kept_while_one_job_of_it_is_there() {
             store.act(&[old_id.into()], &Action::Delete).await.unwrap();
         }
         for _ in 0..3 {
-            clock.advance(2 * DAY);
+            pass_time(&store, &clock, 2 * DAY).await;
             drain(&store).await;
         }
         assert_eq!(others(&store).await, 0);
@@ -208,7 +209,7 @@ async fn an_old_number_is_kept_while_something_of_it_is_remembered() {
         assert_eq!(drain(&store).await.len(), 1);
         store.reshard(4).await.unwrap();
         for wait in [Duration::ZERO, lasts.checked_sub(Duration::from_millis(1)).unwrap()] {
-            clock.advance(wait);
+            pass_time(&store, &clock, wait).await;
             assert_eq!(earlier_numbers(&server, &url, &store).await, 1, "{old:?}");
         }
         if old.group.is_none() {
@@ -216,7 +217,7 @@ async fn an_old_number_is_kept_while_something_of_it_is_remembered() {
             assert!(matches!(again[0], Enqueued::Duplicate(_)), "{again:?}");
         }
         // The rate of a group is in force through its last millisecond.
-        clock.advance(Duration::from_millis(2));
+        pass_time(&store, &clock, Duration::from_millis(2)).await;
         assert_eq!(earlier_numbers(&server, &url, &store).await, 0, "{old:?}");
         let again = producer.enqueue(&store, std::slice::from_ref(&old)).await;
         assert!(matches!(again[0], Enqueued::Inserted { .. }), "{again:?}");
@@ -236,15 +237,15 @@ async fn an_old_number_is_kept_for_what_followed_during_the_search() {
     assert_eq!(earlier_numbers(&server, &url, &store).await, 1);
     let follower = producer.enqueue(&store, &[after(DAY, of_group(&text))]).await;
     assert_eq!(inserted(&follower[0]).shard(), 0);
-    clock.advance(4 * HOUR);
+    pass_time(&store, &clock, 4 * HOUR).await;
     assert_eq!(earlier_numbers(&server, &url, &store).await, 1);
     let next = producer.enqueue(&store, &[after(DAY, of_group(&text))]).await;
     assert_eq!(inserted(&next[0]).shard(), 0, "beside the one that waits there");
     for ran in [1, 1] {
-        clock.advance(DAY);
+        pass_time(&store, &clock, DAY).await;
         assert_eq!(run_all(&store).await, (ran, 1));
     }
-    clock.advance(DAY);
+    pass_time(&store, &clock, DAY).await;
     assert_eq!(earlier_numbers(&server, &url, &store).await, 0);
 }
 
@@ -310,7 +311,7 @@ async fn a_search_goes_on_with_the_next_sweep() {
     let found = scans();
     store.sweep(1_000).await.unwrap();
     assert_eq!((scans(), remembered(&server, &url)), (found, 1), "it is there");
-    clock.advance(DAY);
+    pass_time(&store, &clock, DAY).await;
     assert_eq!(drain(&store).await, [inserted(&old[0])]);
     assert_eq!(earlier_numbers(&server, &url, &store).await, 0);
 }
@@ -399,7 +400,7 @@ async fn what_a_pinned_queue_put_somewhere_keeps_no_number() {
     let other = NewJob { queue: "other".into(), ..locked(&text) };
     let own = inserted(&producer.enqueue(&store, &[other]).await[0]);
     assert_ne!(own.shard(), pinned.shard(), "which is not where its key leads");
-    clock.advance(DAY);
+    pass_time(&store, &clock, DAY).await;
     assert_eq!(run_all(&store).await, (2, 1));
 }
 
@@ -418,7 +419,7 @@ async fn an_old_number_is_forgotten_by_a_cluster() {
             store.sweep(1_000).await.unwrap();
         }
         assert_eq!(numbers(), length);
-        clock.advance(DAY / 2);
+        pass_time(&store, &clock, DAY / 2).await;
         drain(&store).await;
     }
 }

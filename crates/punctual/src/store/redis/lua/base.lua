@@ -120,7 +120,7 @@ local function mark()
     if 0 <= seen and (seen + $STEP_MIN < now or now + $STEP_BACK_MIN < seen) then
         local from = steady(seen)
         shard.grace = 0
-        if from < now then
+        if from + $STEP_MIN < now then
             shard.grace = min(now + $TRUSTED_AFTER, $INSTANT_MAX_MS)
             call('HSET', $STATE, 'doubt', pack('>I7I7', now, from))
         end

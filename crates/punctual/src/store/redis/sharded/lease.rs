@@ -6,6 +6,8 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
+
 use super::{Says, in_homes};
 use crate::{
     core::{
@@ -340,11 +342,23 @@ async fn finish(
     Ok((settled, reserved))
 }
 
+/// Extends nothing, so that each shard which can be reached has a mark (S9). Fails if none can.
+async fn mark_all(shards: &[Arc<Shard>]) -> Result<Vec<LeaseStatus>> {
+    let calls =
+        shards.iter().enumerate().map(|(at, shard)| within_reach(shards, at, extend::extend(shard, &[])));
+    let mut all = join_all(calls).await;
+    let answered = all.iter().position(Result::is_ok).unwrap_or_default();
+    all.swap_remove(answered)
+}
+
 pub(crate) async fn extend(store: &RedisStore, beats: &[Heartbeat]) -> Result<Vec<LeaseStatus>> {
     check_extend(beats)?;
     let live = store.live_for(beats.iter().map(|beat| beat.lease.job)).await?;
     if let [shard] = &live.shards[..] {
         return extend::extend(shard, beats).await;
+    }
+    if beats.is_empty() {
+        return mark_all(&live.shards).await;
     }
     let homes: Vec<_> = beats.iter().map(|beat| homes_of(store, &live, beat.lease)).collect();
     let live = &live;

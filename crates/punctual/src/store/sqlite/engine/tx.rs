@@ -596,7 +596,10 @@ impl<'c> Tx<'c> {
         let doubt = self.doubt()?.noted(seen, self.now);
         let is_one = doubt != Doubt::default();
         if is_one {
-            self.conn.prepare_cached(PUT_DOUBT)?.execute([ms(doubt.since), ms(doubt.from)])?;
+            let mut put = self.conn.prepare_cached(PUT_DOUBT)?;
+            for (key, at) in [("doubt_since", doubt.since), ("doubt_from", doubt.from)] {
+                put.execute(params![key, ms(at)])?;
+            }
         }
         self.has(HAS_DOUBT, is_one)
     }

@@ -22,7 +22,8 @@ SELECT max(iif(k = 'doubt_since', v, NULL)), max(iif(k = 'doubt_from', v, NULL))
 WHERE k IN ('doubt_since', 'doubt_from');
 
 -- name: put_doubt
-INSERT OR REPLACE INTO punctual_meta (k, v) VALUES ('doubt_since', ?1), ('doubt_from', ?2);
+-- One of the two.
+INSERT OR REPLACE INTO punctual_meta (k, v) VALUES (?1, ?2);
 
 -- name: any_lease
 SELECT 1 FROM punctual_lease LIMIT 1;
