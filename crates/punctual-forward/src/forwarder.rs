@@ -163,7 +163,7 @@ impl std::fmt::Debug for Forwarder {
 impl Inner {
     /// Forwards a job under its id for other systems.
     async fn send(&self, client: &Client, job: &JobRecord) -> std::result::Result<(), Refusal> {
-        // The store's handle keeps it, so the store is asked once.
+        // The client keeps it, so the store is asked once.
         let store = client.identity().await.map_err(|error| Refusal::Ours(error.to_string()))?;
         self.sink.send(job, &store.message_id(job.id)).await
     }

@@ -13,6 +13,7 @@ mod listen;
 mod mcp;
 mod metrics;
 mod operations;
+mod ready;
 mod reserved;
 mod rights;
 mod server;

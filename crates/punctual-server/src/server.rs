@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::{future::RouteFuture, get, post},
 };
-use punctual::{CancellationToken, Client, Error, ErrorKind, Result, client::Metrics, store::DocOp};
+use punctual::{CancellationToken, Client, Error, ErrorKind, Result, client::Metrics};
 use tokio::time::timeout;
 use tower::Service as _;
 
@@ -25,6 +25,7 @@ use crate::{
     listen::metrics_router,
     metrics::{Sampler, away},
     operations::Operations,
+    ready::Readiness,
     rights,
     token::Role,
     trace,
@@ -40,11 +41,6 @@ const LIMITS: Limits = Limits {
 };
 /// How long a server that ends waits for the step of an operation, and for the activity log.
 const GIVE_BACK_MAX: Duration = Duration::from_secs(5);
-/// How long the store may take to answer before the server is not ready.
-const READY_MAX: Duration = Duration::from_secs(2);
-
-/// A document that is looked up to see whether the store answers. There is no such token.
-const READY_KEY: &str = "token/ready";
 
 /// A server for one store.
 ///
@@ -154,7 +150,7 @@ impl Server {
         let inner = self.tools.unwrap_or(no_tools)(&api)
             .merge(api)
             .merge(metrics_router(&self.metrics, Some(self.sampler.clone())))
-            .merge(health(&self.client))
+            .merge(health(&self.client, self.dashboard.read_only))
             .merge(login(&gate, base))
             .fallback(async move |request: Request| pages(request).await)
             .layer(middleware::from_fn(to_the_end))
@@ -259,25 +255,12 @@ async fn read_only(State(is_read_only): State<bool>, mut request: Request, next:
     if response.status() == StatusCode::FORBIDDEN && !is_reader { refusal.into_response() } else { response }
 }
 
-/// Returns a router for health. The server is alive while it answers, and ready while the store answers as callers need it: with the time,
-/// and with a document, as each token is one.
-fn health(client: &Client) -> Router {
-    let client = client.clone();
+/// Returns a router for health. The server is alive while it answers, and ready while the store does.
+fn health(client: &Client, is_read_only: bool) -> Router {
+    let readiness = Readiness::new(client, is_read_only);
     let is_ready = move || {
-        let client = client.clone();
-        async move {
-            let store = client.store();
-            let look_up = DocOp::Get { key: READY_KEY.to_owned() };
-            let answers = async {
-                store.now().await?;
-                store.doc(&look_up).await
-            };
-            match timeout(READY_MAX, answers).await {
-                Ok(Ok(_)) => (StatusCode::OK, "ok, the store answers\n".to_owned()),
-                Ok(Err(error)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")),
-                Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the store does not answer\n".to_owned()),
-            }
-        }
+        let readiness = readiness.clone();
+        async move { readiness.now().await }
     };
     Router::new().route("/healthz", get(async || "ok, the server answers\n")).route("/readyz", get(is_ready))
 }
@@ -307,10 +290,11 @@ mod tests {
                 Fault::Pass
             }
         });
-        let health = health(&Client::new(Arc::new(store)));
+        let health = health(&Client::new(Arc::new(store)), false);
         let ask = |path: &str| health.clone().oneshot(Request::get(path).body(Body::empty()).unwrap());
         assert_eq!(ask("/readyz").await.unwrap().status(), StatusCode::OK);
         hangs.store(true, Relaxed);
+        tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(ask("/readyz").await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(ask("/healthz").await.unwrap().status(), StatusCode::OK);
     }

@@ -698,7 +698,7 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     /// Returns the identity of the store.
     ///
     /// It never changes and is the same for all handles and numbers of shards. A file gets it when it is first opened for writing,
-    /// a store on Redis with the first such call. Each handle asks its store once.
+    /// a store on Redis with the first such call. A server that was emptied is another store.
     ///
     /// # Errors
     /// `Unsupported` for a file without an identity that was opened read-only; otherwise if the store is unavailable.
@@ -884,14 +884,11 @@ pub trait Store: sealed::Sealed + Debug + Send + Sync + 'static {
     /// past their time or number are forgotten (oldest end first, then id). Last, for the whole store: expired unique windows
     /// (oldest first), and calls of instances whose last one is an hour old (oldest first; enqueues and reserves separately). Each
     /// lease reclaimed, job ended or removed, and entry forgotten is one item. An entry that was replaced by a new one is none.
+    /// Except for leases, it goes by steady time (S17).
     ///
-    /// What is past, it judges by steady time: after a gap of more than a minute between two marks, the clock is believed once it has gone
-    /// on for two minutes, or at the next gap after these (S17). Leases have rules of their own (S9).
-    ///
-    /// Each worker calls it when it starts and then every few minutes, so upkeep also reaches queues that no worker serves (S17).
-    /// It calls again after [`Swept::next_reclaim_ms`]. A store with very many queues can check some hundreds of them per call. It
-    /// then returns `more`, and the next call continues there. After a change of the number of shards, a call on Redis also reads
-    /// some 4,000 records, to forget the earlier number. These are no items.
+    /// Each worker calls it when it starts, then every few minutes, and after [`Swept::next_reclaim_ms`]. So upkeep reaches queues that
+    /// no worker serves. A store with very many queues can check some hundreds of them per call, and then returns `more`: the next call
+    /// continues there. After a change of the number of shards, a call on Redis also reads some 4,000 records; these are no items.
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>>;
 
     /// Checks the consistency of at most 1,000 records or entries.

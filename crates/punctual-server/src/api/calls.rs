@@ -96,7 +96,7 @@ fn store(api: &Api, body: &[u8]) -> Answer {
 
 async fn identity(api: &Api, body: &[u8]) -> Answer {
     let Nothing {} = read(body)?;
-    write(&IdentityReply { identity: api.client.identity().await? })
+    write(&IdentityReply { identity: api.client.store().identity().await? })
 }
 
 async fn now(api: &Api, body: &[u8]) -> Answer {

@@ -165,6 +165,18 @@ impl Error {
         self.kind
     }
 
+    /// Returns its words and those of its causes, as `a: b: c`.
+    ///
+    /// ```
+    /// # use punctual::{Error, ErrorKind};
+    /// let full = std::io::Error::other("no space left on device");
+    /// let error = Error::new(ErrorKind::Unavailable, "could not write to jobs.db").with_source(full);
+    /// assert_eq!(error.with_causes(), "could not write to jobs.db: no space left on device");
+    /// ```
+    pub fn with_causes(&self) -> String {
+        chain(self)
+    }
+
     /// Returns the hint, if there is one.
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()

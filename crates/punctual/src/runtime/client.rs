@@ -17,7 +17,7 @@ mod workers;
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -55,6 +55,7 @@ pub struct Client {
 
 struct Inner {
     store: Arc<dyn Store>,
+    identity: OnceLock<Identity>,
     ids: Mutex<IdMaker>,
     coalescer: coalesce::Coalescer,
     /// What counts, and the store that its wrapper is around.
@@ -91,7 +92,15 @@ impl Client {
 
     fn of(store: Arc<dyn Store>, metrics: Option<(Metrics, Arc<dyn Store>)>) -> Self {
         let coalescer = coalesce::Coalescer::new(Arc::clone(&store));
-        Self { inner: Arc::new(Inner { store, ids: Mutex::default(), coalescer, metrics }) }
+        Self {
+            inner: Arc::new(Inner {
+                store,
+                identity: OnceLock::new(),
+                ids: Mutex::default(),
+                coalescer,
+                metrics,
+            }),
+        }
     }
 
     /// Returns what counts the calls of this client, if anything does.
@@ -106,14 +115,18 @@ impl Client {
 
     /// Returns the identity of the store, a number that is made once.
     ///
-    /// It is part of every id that leaves the store. See [`Identity`].
+    /// It is part of every id that leaves the store. See [`Identity`]. A client asks its store once: [`Store::identity`] asks each time.
     ///
     /// If the future is dropped, the identity may have been made. All later calls then return it.
     ///
     /// # Errors
     /// `Unsupported` for a file without an identity that was opened read-only; otherwise any error of the store.
     pub async fn identity(&self) -> Result<Identity> {
-        self.store().identity().await
+        if let Some(identity) = self.inner.identity.get() {
+            return Ok(*identity);
+        }
+        let identity = self.store().identity().await?;
+        Ok(*self.inner.identity.get_or_init(|| identity))
     }
 
     /// Makes an id for a job.

@@ -32,7 +32,7 @@ use std::{
     collections::BTreeSet,
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -80,7 +80,6 @@ pub struct RedisStore {
     shown: String,
     clock: Clock,
     thread: Arc<Thread>,
-    identity: OnceLock<Identity>,
     /// The layout as known here. Waits end when it changes.
     live: watch::Sender<Arc<Live>>,
     /// Held by the caller that learns of another layout.
@@ -173,7 +172,6 @@ impl RedisStore {
             address,
             clock,
             thread,
-            identity: OnceLock::new(),
             live: watch::Sender::new(Arc::new(live)),
             learning: tokio::sync::Mutex::default(),
             enqueues: Mutex::default(),
@@ -305,23 +303,20 @@ impl Store for RedisStore {
 
     fn identity(&self) -> BoxFuture<'_, Result<Identity>> {
         Box::pin(async {
-            if let Some(identity) = self.identity.get() {
-                return Ok(*identity);
-            }
+            // Asked each time: the server can be emptied, or started again without its data.
             let shards = &self.live().shards;
             let asked = if sharded::lease::is_away(shards, 0) {
                 Err(fault::away())
             } else {
                 identity::identity(&shards[0]).await
             };
-            let identity = match asked {
+            match asked {
                 // The identity is made before the other shards get their copies, so a copy proves it.
                 Err(error) if 1 < shards.len() && fault::is_away(&error) => {
-                    copies::identity(shards).await.ok_or(error)?
+                    copies::identity(shards).await.ok_or(error)
                 }
-                asked => asked?,
-            };
-            Ok(*self.identity.get_or_init(|| identity))
+                asked => asked,
+            }
         })
     }
 

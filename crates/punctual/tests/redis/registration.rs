@@ -7,7 +7,7 @@ use punctual::{
     worker::{Shutdown, WorkerOrder},
 };
 
-use super::server::Server;
+use super::{console::Console, server::Server};
 
 /// How long is waited for what must come.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -31,4 +31,33 @@ async fn a_worker_registers_itself_and_stops_by_an_order() {
     };
     tokio::time::timeout(PATIENCE, life).await.unwrap();
     assert!(client.workers(None).await.unwrap().workers.is_empty());
+}
+
+/// Somebody empties the server under a worker. It sets its schedule again, and works on.
+#[cfg(feature = "cron")]
+#[tokio::test]
+async fn a_worker_of_an_emptied_server_sets_its_schedules_again() {
+    #[derive(serde::Serialize, serde::Deserialize, punctual::Job)]
+    #[job(kind = "daily")]
+    struct Daily;
+    let server = Server::start(&[]);
+    let client = Client::connect(&server.url()).await.unwrap();
+    let worker = Worker::new(&client).queue("mail").register_every(Duration::from_millis(20));
+    let cron = punctual::schedule::Cron::every(Duration::from_hours(24)).unwrap();
+    let worker = worker.cron("daily", cron, Daily).handle(async |_: Daily, _: Ctx| ());
+    let working = tokio::spawn(worker.run_until(Shutdown::default()));
+    let life = async {
+        for _ in 0..3 {
+            while client.schedule("daily").get().await.unwrap().is_none()
+                || client.workers(None).await.unwrap().workers.is_empty()
+            {
+                tokio::task::yield_now().await;
+            }
+            let was = client.store().identity().await.unwrap();
+            Console::open(&server.socket()).unwrap().say(&["FLUSHALL"]).unwrap();
+            assert_ne!(client.store().identity().await.unwrap(), was);
+        }
+    };
+    tokio::time::timeout(PATIENCE, life).await.unwrap();
+    working.abort();
 }

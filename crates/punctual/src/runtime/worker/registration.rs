@@ -3,6 +3,9 @@
 //! Best effort: the loop never waits for it, and a failure is a line of the debug log. The document is written with its
 //! last version as the condition. An order changes the version, so the next write conflicts and returns the order. No
 //! read is needed for it.
+//!
+//! A document that is gone is also how a worker learns that its store is another one than before: a server without persistence was
+//! started again, or emptied. It goes on in the new one, but says what that means.
 
 use std::{
     cell::{Cell, RefCell},
@@ -25,7 +28,7 @@ use crate::{
         },
         time::Timestamp,
     },
-    store::{DocOp, DocReply, Precondition, Store},
+    store::{DocOp, DocReply, Identity, Precondition, Store},
 };
 
 /// How often a write is tried if the document has changed: once for an order, and once for an order after it.
@@ -77,6 +80,10 @@ pub(crate) struct Registration<'a> {
     info: RefCell<WorkerInfo>,
     /// The version of its document; `None` while there is none.
     version: Cell<Option<u64>>,
+    /// Which store it is registered in, as far as that is known.
+    store_is: Cell<Option<Identity>>,
+    /// Notified when the store has become another one.
+    moved: Notify,
     forget_at: Cell<Instant>,
 }
 
@@ -105,6 +112,8 @@ impl<'a> Registration<'a> {
             over: CancellationToken::new(),
             info: RefCell::new(info),
             version: Cell::new(None),
+            store_is: Cell::new(None),
+            moved: Notify::new(),
             forget_at: Cell::new(Instant::now() + WRITE_EVERY),
         }
     }
@@ -125,6 +134,12 @@ impl<'a> Registration<'a> {
     /// Makes [`Registration::keep`] end.
     pub(crate) fn end(&self) {
         self.over.cancel();
+    }
+
+    /// Waits until the store has become another one.
+    #[cfg(feature = "cron")]
+    pub(crate) async fn moved(&self) {
+        self.moved.notified().await;
     }
 
     /// Waits until [`Registration::keep`] has had its time to end, whatever the store does.
@@ -165,9 +180,15 @@ impl<'a> Registration<'a> {
             match store.doc(&DocOp::Put { key: key.clone(), precondition, value }).await? {
                 DocReply::Is(doc) => {
                     self.version.set(doc.map(|doc| doc.version));
+                    if self.store_is.get().is_none() {
+                        self.store_is.set(store.identity().await.ok());
+                    }
                     return Ok(());
                 }
                 DocReply::Conflict(doc) => {
+                    if doc.is_none() {
+                        self.look_at(store.identity().await?);
+                    }
                     self.version.set(doc.as_ref().map(|doc| doc.version));
                     let info = doc.and_then(|doc| WorkerInfo::read(&doc.key, &doc.value).ok());
                     if let Some(order) = info.and_then(|info| info.order) {
@@ -178,6 +199,16 @@ impl<'a> Registration<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Looks which store it is, after the document has gone.
+    fn look_at(&self, is: Identity) {
+        let Some(was) = self.store_is.replace(Some(is)).filter(|was| *was != is) else { return };
+        tracing::error!(target: "punctual", worker = self.setup.config.name, %was, %is,
+            "the store is another one than before, and the jobs of before are not in it: a server without persistence was started \
+            again, or emptied. This worker goes on in the new one and sets its schedules again; restore the old one from a backup, \
+            or enqueue again what is missing");
+        self.moved.notify_one();
     }
 
     /// Returns what it says of itself at `now`.

@@ -99,7 +99,7 @@ async fn run_all(Work { setup, liveness, runtime, dead_hook, shutdown }: Work) -
             never = beat(store, &runs) => match never {},
             never = beat_beside(store, beside) => match never {},
             never = hear_cancels(store, &setup.config.name, &all_runs) => match never {},
-            never = keep_schedules(setup) => match never {},
+            never = keep_schedules(setup, &registration) => match never {},
             never = restarted("upkeep", || upkeep::keep_swept(store)) => match never {},
             () = shutdown.out_of_time(setup.config.grace) => {
                 Err(Error::new(ErrorKind::Unavailable, "could not settle the last runs before the end")
@@ -172,12 +172,14 @@ async fn hear_cancels(store: &dyn Store, name: &str, runs: &[&Runs]) -> Infallib
 
 /// Keeps the schedules of the worker. Never returns.
 #[cfg(feature = "cron")]
-async fn keep_schedules(Setup { client, config, .. }: &Setup) -> Infallible {
-    restarted("schedules", || tick::keep_enqueued(client, &config.schedules, config.live.start())).await
+async fn keep_schedules(Setup { client, config, .. }: &Setup, registration: &Registration<'_>) -> Infallible {
+    let moved = async || registration.moved().await;
+    restarted("schedules", || tick::keep_enqueued(client, &config.schedules, config.live.start(), moved))
+        .await
 }
 
 #[cfg(not(feature = "cron"))]
-async fn keep_schedules(setup: &Setup) -> Infallible {
+async fn keep_schedules(setup: &Setup, _: &Registration<'_>) -> Infallible {
     setup.config.live.start().cancel();
     std::future::pending().await
 }

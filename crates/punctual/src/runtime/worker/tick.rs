@@ -57,11 +57,13 @@ pub(crate) async fn set(client: &Client, schedules: &[(String, Schedule)]) -> Re
 
 /// Sets the schedules of a worker once, then keeps the next tick of every schedule in the store enqueued.
 ///
-/// It checks at the start, and from time to time unless another worker has just done so.
+/// It checks at the start, and from time to time unless another worker has just done so. `moved` returns when the store has become another
+/// one; then it begins again.
 pub(crate) async fn keep_enqueued(
     client: &Client,
     schedules: &[(String, Schedule)],
     started: &CancellationToken,
+    moved: impl AsyncFn(),
 ) -> Infallible {
     let (mut pauses, mut is_set) = (Pauses::default(), false);
     // One for all checks, so that one that failed has the lock when it is repeated.
@@ -94,7 +96,11 @@ pub(crate) async fn keep_enqueued(
                 pauses.next()
             }
         };
-        tokio::time::sleep(pause).await;
+        tokio::select! {
+            biased;
+            () = moved() => is_set = false,
+            () = tokio::time::sleep(pause) => {}
+        }
     }
 }
 
@@ -211,7 +217,7 @@ mod tests {
             _ => Fault::Pass,
         });
         let (client, started) = (Client::new(Arc::new(faulty)), CancellationToken::new());
-        let check = keep_enqueued(&client, &[], &started);
+        let check = keep_enqueued(&client, &[], &started, std::future::pending::<()>);
         tokio::time::timeout(LOOK_EVERY.mul_f64(1.2), check).await.unwrap_err();
         assert_eq!(looks.load(SeqCst), 3);
     }
