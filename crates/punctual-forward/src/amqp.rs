@@ -207,6 +207,10 @@ impl Sink for Amqp {
     ) -> BoxFuture<'a, std::result::Result<(), Refusal>> {
         Box::pin(self.publish(job, id))
     }
+
+    fn held_up(&self) -> BoxFuture<'_, Option<String>> {
+        Box::pin(async { self.link.is_blocked().await.then(|| link::BLOCKED.to_owned()) })
+    }
 }
 
 /// Returns what becomes of a job that was published alone.

@@ -74,7 +74,8 @@ impl Tally {
         Departed(self)
     }
 
-    fn trouble(&self, error: &str) -> bool {
+    /// Notes what jobs wait for; returns whether it is the first trouble after a success.
+    pub(crate) fn trouble(&self, error: &str) -> bool {
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         if *trouble != error {
             error.clone_into(&mut trouble);

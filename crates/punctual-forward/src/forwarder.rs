@@ -29,6 +29,8 @@ use crate::{
     target::Target,
 };
 
+/// How often a job that waits for its answer looks for what holds up all of them.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// The first pause before a job is tried again in place. It doubles each time.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// The longest of these pauses: after an outage, a job is sent at most this much late.
@@ -161,8 +163,25 @@ impl std::fmt::Debug for Forwarder {
 }
 
 impl Inner {
-    /// Forwards a job under its id for other systems.
+    /// Forwards a job, and says meanwhile what holds it up.
     async fn send(&self, client: &Client, job: &JobRecord) -> std::result::Result<(), Refusal> {
+        let mut sent = std::pin::pin!(self.send_once(client, job));
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut sent => return answer,
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+            if let Some(why) = self.sink.held_up().await
+                && self.tally.trouble(&why)
+            {
+                tracing::warn!(target: "punctual", to = self.shown, error = why, "jobs wait for the receiver");
+            }
+        }
+    }
+
+    /// Forwards a job under its id for other systems.
+    async fn send_once(&self, client: &Client, job: &JobRecord) -> std::result::Result<(), Refusal> {
         // The client keeps it, so the store is asked once.
         let store = client.identity().await.map_err(|error| Refusal::Ours(error.to_string()))?;
         self.sink.send(job, &store.message_id(job.id)).await

@@ -21,6 +21,11 @@ pub(crate) trait Sink: Send + Sync {
     /// Sends a job under an id that is unique across stores; returns when the target has confirmed it.
     fn send<'a>(&'a self, job: &'a JobRecord, id: &'a str)
     -> BoxFuture<'a, std::result::Result<(), Refusal>>;
+
+    /// Returns why the target takes nothing at the moment although it answers, if it said so. Jobs that were sent wait for it.
+    fn held_up(&self) -> BoxFuture<'_, Option<String>> {
+        Box::pin(std::future::ready(None))
+    }
 }
 
 /// Why a job was not forwarded.

@@ -96,6 +96,7 @@ fn id(message: &Delivery) -> String {
 
 struct Site {
     client: Client,
+    forwarder: Forwarder,
     shutdown: Shutdown,
     worker: JoinHandle<()>,
 }
@@ -111,7 +112,7 @@ impl Site {
         let worker = tokio::spawn(async move {
             working.await.unwrap();
         });
-        Self { client, shutdown, worker }
+        Self { client, forwarder, shutdown, worker }
     }
 
     /// A job that fails for good at its second try, with one header.
@@ -353,5 +354,28 @@ async fn jobs_wait_for_a_broker_that_is_killed_and_spend_no_attempt() {
     }
     let arrived: BTreeSet<_> = Reader::open(&broker, "outage").await.ids().await.into_iter().collect();
     assert_eq!(arrived, ids.iter().map(ToString::to_string).collect());
+    site.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_holds_back_what_is_published_is_said_while_the_job_waits() {
+    drop(shared().await);
+    let broker = broker().write().await;
+    Reader::open(&broker, "alarm").await;
+    let site = Site::open(&broker, "routing_key=alarm").await;
+    site.ended(vec![site.job(("n", "0"))]).await;
+    tokio::task::block_in_place(|| broker.set_memory_alarm(true));
+    let job = site.job(("n", "1"));
+    let id = job.id;
+    site.client.push(vec![job]).await.unwrap();
+    let said = async {
+        while site.forwarder.counts().trouble.is_none_or(|why| !why.contains("connection.blocked")) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE / 4, said).await.expect("a job waits, and nothing says why");
+    tokio::task::block_in_place(|| broker.set_memory_alarm(false));
+    assert_eq!(site.ends(&[id]).await[0].attempt, 1);
+    assert_eq!(site.forwarder.counts().trouble, None);
     site.close().await;
 }
