@@ -26,8 +26,10 @@ const CASES_MIN: usize = 100;
 /// A way to damage an entry, given its bytes; `None` removes it.
 type Way = (&'static str, fn(&[u8]) -> Option<Vec<u8>>);
 
+const SCORED: &str = "with a score";
+
 /// Ways for a member of a sorted set, or a value of a hash.
-const WAYS: [Way; 13] = [
+const WAYS: [Way; 14] = [
     ("removed", |_| None),
     ("empty", |_| Some(Vec::new())),
     ("of one byte", |it| Some(it[..1.min(it.len())].to_vec())),
@@ -40,6 +42,8 @@ const WAYS: [Way; 13] = [
     ("flipped at byte 5", |it| Some(flipped(it, 5))),
     ("flipped in the middle", |it| Some(flipped(it, it.len() / 2))),
     ("flipped at its end", |it| Some(flipped(it, it.len().saturating_sub(1)))),
+    // Of a member alone: see `damage()`.
+    (SCORED, |it| Some(it.to_vec())),
     ("random", |it| Some((0..it.len()).map(|at| (at * 167 + 89) as u8).collect())),
 ];
 
@@ -60,10 +64,11 @@ fn damage(raw: &mut redis::Connection, table: &str, is_set: bool, n: usize, way:
         let Some(member) = all.get(spread(n, all.len())) else { return false };
         let () = redis::cmd("ZREM").arg(table).arg(member).query(raw).unwrap();
         if let Some(other) = way.1(member) {
-            if other == *member {
+            let score = i32::from(way.0 == SCORED);
+            if other == *member && score == 0 {
                 return false;
             }
-            let () = redis::cmd("ZADD").arg(table).arg(0).arg(other).query(raw).unwrap();
+            let () = redis::cmd("ZADD").arg(table).arg(score).arg(other).query(raw).unwrap();
         }
     } else {
         let all: BTreeMap<Vec<u8>, Vec<u8>> = redis::cmd("HGETALL").arg(table).query(raw).unwrap();
@@ -92,6 +97,7 @@ async fn tried(server: &Server, table: &str, is_set: bool, n: usize, way: &Way) 
         return None;
     }
     let of = match table {
+        _ if way.0 == SCORED => Of::Order,
         "i" | "q" => Of::Queue,
         "j" | "b" => Of::Record { is_gone: ["removed", "empty"].contains(&way.0) },
         // An entry of a group stands for all its jobs.

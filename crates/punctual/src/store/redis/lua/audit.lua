@@ -384,7 +384,10 @@ local function hash(key, check, at_once)
     if cursor ~= '0' then answer[1] = cursor end
 end
 local function set(key, check)
-    local page = call('ZRANGEBYLEX', key, from == '' and '-' or '(' .. from, '(\255', 'LIMIT', 0, limit)
+    for _ = 1, from == '' and #rules().out_of_order(key, limit, repair) or 0 do
+        found('', nil, 'corrupt', 'an entry out of order, which hides others')
+    end
+    local page = call('ZRANGEBYLEX', key, from == '' and '-' or '(' .. from, '+', 'LIMIT', 0, limit)
     for i, member in ipairs(page) do
         if is_whole(member, 'ZREM', key, member) then check(key, member) end
         answer[2] = i
@@ -445,7 +448,8 @@ local function name_of_queue(name, q)
         if repair then call('HDEL', $QUEUES, name) end
         return
     end
-    if not stands($NAMES, name) and not stands($NAMES, '\0' .. name) then
+    -- Sweeps find it only by the score that all have.
+    if stands($NAMES, name) ~= '0' and stands($NAMES, '\0' .. name) ~= '0' then
         found_queue(name, 'no sweep finds the queue')
         if repair then call('ZADD', $NAMES, 0, name) end
     end

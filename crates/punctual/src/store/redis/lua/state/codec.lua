@@ -24,6 +24,14 @@ local function set_aside(key, member)
     shard.aside = (shard.aside or 0) + 1
     return shard.aside < $ASIDE_MAX
 end
+-- Members are in the order of their bytes only while all have the same score: one with another score hides others. Returns up to `limit`
+-- members with a lower one and as many with a higher one. `mends`: gives them the score of the others.
+local function out_of_order(key, limit, mends)
+    local all = call('ZRANGEBYSCORE', key, '-inf', '(0', 'LIMIT', 0, limit)
+    for _, member in ipairs(call('ZRANGEBYSCORE', key, '(0', '+inf', 'LIMIT', 0, limit)) do all[#all + 1] = member end
+    for _, member in ipairs(mends and all or {}) do call('ZADD', key, 0, member) end
+    return all
+end
 -- Returns the first members of a range, as the command `verb` takes it. Sets aside those of another length. After too many it returns
 -- none: the next call goes on.
 local function whole(verb, key, from, to, limit, length, or_length)
@@ -217,6 +225,6 @@ local function put_run(id, run)
     return row
 end
 
-rules.set_aside, rules.whole, rules.within, rules.as_chunk, rules.behind_chunk, rules.head, rules.record_of, rules.put_record = set_aside, whole, within, as_chunk, behind_chunk, head, record_of, put_record
+rules.set_aside, rules.out_of_order, rules.whole, rules.within, rules.as_chunk, rules.behind_chunk, rules.head, rules.record_of, rules.put_record = set_aside, out_of_order, whole, within, as_chunk, behind_chunk, head, record_of, put_record
 rules.payload_apart, rules.kind_of, rules.history, rules.history_of, rules.put_history = payload_apart, kind_of, history, history_of, put_history
 rules.run_of, rules.set_company, rules.set_history, rules.put_run = run_of, set_company, set_history, put_run

@@ -22,6 +22,12 @@ local function pick(walk, most, till, state, each)
         end
         local ids = {}
         for i = 1, min(#members, asked) do ids[i] = sub(members[i], id_at, history_at - 1) end
+        if #ids == 0 then
+            -- Something else damaged the order: the job that is due is not found. The next call goes on.
+            rules().out_of_order($TIMELINE, $ASIDE_MAX, true)
+            walk.past, walk.over = now, true
+            break
+        end
         local records = call('HMGET', $RECORDS, unpack(ids))
         local looked = 0
         for i, id in ipairs(ids) do
