@@ -136,3 +136,26 @@ async fn damage_of_a_member_stops_nobody_else() {
 async fn damage_of_a_value_stops_nobody_else() {
     all(&HASHES, false).await;
 }
+
+/// A whole key is gone. That of records or payloads is what cannot be found elsewhere, and that of the state is refused.
+#[tokio::test]
+async fn a_key_that_is_gone_stops_nobody_else() {
+    let server = Server::start(&[]);
+    let mut wrong = Vec::new();
+    for table in SETS.iter().chain(&HASHES).filter(|table| !["j", "b"].contains(table)) {
+        for looks_first in [false, true] {
+            let url = server.url();
+            let clock = ManualClock::new(Timestamp::from_ms(1_800_000_000_000).unwrap());
+            let store = RedisStore::open(&url, Clock::Manual(clock.clone())).await.unwrap();
+            let mut raw = redis::Client::open(url.as_str()).unwrap().get_connection().unwrap();
+            let damaged = Damaged::fill(Arc::new(store), clock).await;
+            let () = redis::cmd("DEL").arg(key(&url, table)).query(&mut raw).unwrap();
+            let of = if *table == "i" { Of::Queue } else { Of::Order };
+            let found = damaged.judge(of, looks_first).await;
+            if !found.is_empty() {
+                wrong.push(format!("{table} {looks_first}: {}", found.join("; ")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -30,7 +30,7 @@ pub(crate) fn sample(all: usize, some: usize) -> impl Iterator<Item = usize> {
 /// What was damaged, as far as it decides what may be missing.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Of {
-    /// The order of entries: until the repair, jobs may wait.
+    /// The order of entries, or all of a kind: until the repair, jobs may wait.
     Order,
     /// A queue itself: until the repair its calls may be refused, with the cause, and its jobs may wait.
     Queue,
