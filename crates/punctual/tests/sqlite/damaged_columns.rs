@@ -79,11 +79,15 @@ fn damage(conn: &Connection, table: &str, column: Option<&str>, n: usize, way: &
         .is_ok_and(|n| 0 < n)
 }
 
-async fn tried(table: &str, column: Option<&str>, n: usize, way: &Way) -> Option<Vec<String>> {
-    let folder = Folder::new();
+fn store_in(folder: &Folder) -> (SqliteStore, ManualClock) {
     let clock = ManualClock::new(Timestamp::from_ms(1_800_000_000_000).unwrap());
     let options = SqliteOptions { clock: Clock::Manual(clock.clone()), ..SqliteOptions::default() };
-    let store = SqliteStore::open(folder.path(), options).unwrap();
+    (SqliteStore::open(folder.path(), options).unwrap(), clock)
+}
+
+async fn tried(table: &str, column: Option<&str>, n: usize, way: &Way) -> Option<Vec<String>> {
+    let folder = Folder::new();
+    let (store, clock) = store_in(&folder);
     let damaged = Damaged::fill(Arc::new(store), clock).await;
     if !damage(&folder.connect(), table, column, n, way) {
         return None;
@@ -125,4 +129,41 @@ async fn damage_of_a_column_stops_nobody_else() {
     println!("{cases} cases, {} wrong", wrong.len());
     assert!(CASES_MIN <= cases, "only {cases} cases: what is filled has too few rows");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// All rows of a table are gone. Those of records are what cannot be found elsewhere.
+#[tokio::test]
+async fn a_table_without_its_rows_stops_nobody_else() {
+    let mut wrong = Vec::new();
+    for table in TABLES.iter().chain(&["state", "keyed"]).filter(|table| **table != "job") {
+        for looks_first in [false, true] {
+            let folder = Folder::new();
+            let (store, clock) = store_in(&folder);
+            let damaged = Damaged::fill(Arc::new(store), clock).await;
+            folder.connect().execute(&format!("DELETE FROM punctual_{table}"), []).unwrap();
+            let of = if *table == "queue" { Of::Queue } else { Of::Order };
+            let found = damaged.judge(of, looks_first).await;
+            if !found.is_empty() {
+                wrong.push(format!("{table} {looks_first}: {}", found.join("; ")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The row with the version of the tables is gone: they still show it.
+#[tokio::test]
+async fn a_file_that_does_not_say_its_version_is_opened_by_that_version() {
+    let folder = Folder::new();
+    let (store, clock) = store_in(&folder);
+    let damaged = Damaged::fill(Arc::new(store), clock.clone()).await;
+    folder.connect().execute("DELETE FROM punctual_meta", []).unwrap();
+    let options = || SqliteOptions { clock: Clock::Manual(clock.clone()), ..SqliteOptions::default() };
+    drop(SqliteStore::open(folder.path(), options()).unwrap());
+    assert_eq!(damaged.judge(Of::Order, true).await, [""; 0]);
+    // Tables of another version, perhaps of a newer one.
+    folder.connect().execute_batch("DELETE FROM punctual_meta; CREATE TABLE punctual_newer (x)").unwrap();
+    let error = SqliteStore::open(folder.path(), options()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("does not say which schema version"), "{error}");
 }

@@ -31,6 +31,9 @@ const RUN: &str = named(FILE, "run");
 const FILE_GROUP: &str = named(FILE, "file_group");
 const NOTE_GROUPS: &str = named(FILE, "note_groups");
 
+/// What [`version`] returns for a file that has tables, but no longer says of which version.
+const LOST: i64 = -1;
+const TABLES: &str = named(FILE, "tables");
 const VERSION: &str = named(FILE, "version");
 const IDENTITY: &str = named(FILE, "identity");
 const PUT_IDENTITY: &str = named(FILE, "put_identity");
@@ -57,7 +60,13 @@ pub(crate) fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {
     }
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
     // Read again under the lock: another process may have migrated it.
-    let found = version(&tx).map_err(failed)?;
+    let mut found = version(&tx).map_err(failed)?;
+    if found == LOST {
+        if !has_newest_tables(&tx).map_err(failed)? {
+            return Err(lost(path));
+        }
+        found = newest;
+    }
     let todo = usize::try_from(found).ok().and_then(|done| MIGRATIONS.get(done..));
     let Some(todo) = todo else {
         return Err(outdated(&path.display().to_string(), found));
@@ -71,6 +80,30 @@ pub(crate) fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {
     tx.execute("INSERT OR REPLACE INTO punctual_meta (k, v) VALUES ('schema', ?1)", [newest])
         .map_err(failed)?;
     tx.commit().map_err(failed)
+}
+
+/// Returns the definitions of the tables and indices.
+fn tables(conn: &Connection) -> rusqlite::Result<Vec<(String, Option<String>)>> {
+    let rows = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    conn.prepare(TABLES)?.query_map([], rows)?.collect()
+}
+
+/// Returns whether the tables are those of this version.
+fn has_newest_tables(conn: &Connection) -> rusqlite::Result<bool> {
+    let new = Connection::open_in_memory()?;
+    MIGRATIONS.iter().try_for_each(|migration| new.execute_batch(migration))?;
+    Ok(tables(conn)? == tables(&new)?)
+}
+
+fn lost(path: &Path) -> Error {
+    let path = path.display();
+    Error::new(
+        ErrorKind::Corrupt,
+        format!(
+            "{path} does not say which schema version its tables have, and they are not those of this version"
+        ),
+    )
+    .with_hint("something else removed it: open the file with the punctual that made it, or restore a backup")
 }
 
 /// Gives the store an identity, unless it has one. On a full disk it gets none. It then gets one when it is
@@ -117,14 +150,16 @@ pub(crate) fn check(conn: &Connection) -> Step<()> {
 
 /// Refuses a file with another schema version, in read-only mode.
 pub(crate) fn check_as_it_is(conn: &Connection, path: &Path) -> Result<()> {
-    let (found, path) = (version(conn).map_err(|e| fault::error("open", path, e))?, path.display());
+    let found = version(conn).map_err(|e| fault::error("open", path, e))?;
+    let shown = path.display();
     match found.cmp(&int(MIGRATIONS.len())) {
         Ordering::Equal => Ok(()),
-        Ordering::Greater => Err(outdated(&path.to_string(), found)),
+        Ordering::Greater => Err(outdated(&shown.to_string(), found)),
+        Ordering::Less if found == LOST => Err(lost(path)),
         Ordering::Less => Err(Error::new(
             ErrorKind::Outdated,
             format!(
-                "{path} has schema version {found}, and was opened for reading only; nothing was changed"
+                "{shown} has schema version {found}, and was opened for reading only; nothing was changed"
             ),
         )
         .with_hint("open the file once as a user who may write it: that upgrades it")),
@@ -168,11 +203,11 @@ fn move_groups(conn: &Connection) -> rusqlite::Result<()> {
     conn.execute_batch(NOTE_GROUPS)
 }
 
-/// Returns the version of the file's schema; 0 before the first migration.
+/// Returns the version of the file's schema; 0 before the first migration; [`LOST`] if something else removed it.
 pub(crate) fn version(conn: &Connection) -> rusqlite::Result<i64> {
     let made = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'punctual_meta'";
     if conn.query_row(made, [], |_| Ok(())).optional()?.is_none() {
         return Ok(0);
     }
-    conn.query_row(VERSION, [], |row| row.get(0))
+    Ok(conn.query_row(VERSION, [], |row| row.get(0)).optional()?.unwrap_or(LOST))
 }

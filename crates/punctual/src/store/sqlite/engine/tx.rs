@@ -270,7 +270,7 @@ const HAS_SILENCES: i64 = 1;
 const HAS_DOUBT: i64 = 2;
 
 /// The store's state row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct StoreRow {
     fence: i64,
     /// The last mark.
@@ -533,7 +533,9 @@ impl<'c> Tx<'c> {
 
     fn store(&mut self) -> Step<&mut StoreRow> {
         if self.store.is_none() {
-            let read = self.conn.prepare_cached(STATE)?.query_row([], |row| Ok(StoreRow::read(row)))?;
+            let read = self.conn.prepare_cached(STATE)?.query_row([], |row| Ok(StoreRow::read(row)));
+            // Something else may have removed it. Then the file may have groups, and finish() writes it anew.
+            let read = read.optional()?.unwrap_or(StoreRow { grouped: 1, ..StoreRow::default() });
             self.store = Some((read, read));
         }
         Ok(&mut self.store.as_mut().expect("invariant: it was just read").0)

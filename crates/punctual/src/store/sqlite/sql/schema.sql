@@ -6,6 +6,9 @@
 -- Checked by each transaction, because another process can upgrade the file.
 SELECT v FROM punctual_meta WHERE k = 'schema';
 
+-- name: tables
+SELECT name, sql FROM sqlite_schema WHERE name LIKE 'punctual_%' ORDER BY name;
+
 -- name: identity
 -- The store's identity. Versions that do not know it leave it as it is.
 SELECT v FROM punctual_meta WHERE k = 'identity';

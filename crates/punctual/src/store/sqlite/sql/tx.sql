@@ -7,7 +7,7 @@
 SELECT fence, seen, grace, reach, grouped FROM punctual_state WHERE one = 1;
 
 -- name: put_state
-UPDATE punctual_state SET fence = ?1, seen = ?2, grace = ?3, reach = ?4, grouped = ?5 WHERE one = 1;
+INSERT OR REPLACE INTO punctual_state (one, fence, seen, grace, reach, grouped) VALUES (1, ?1, ?2, ?3, ?4, ?5);
 
 -- name: silences
 -- The silences that may hold leases back (S14), as `core/silence.rs` encodes them.
