@@ -208,8 +208,8 @@ impl Sink for Amqp {
         Box::pin(self.publish(job, id))
     }
 
-    fn held_up(&self) -> BoxFuture<'_, Option<String>> {
-        Box::pin(async { self.link.is_blocked().await.then(|| link::BLOCKED.to_owned()) })
+    fn held_up(&self) -> Option<String> {
+        self.link.is_known_to_block().then(|| link::BLOCKED.to_owned())
     }
 }
 

@@ -29,7 +29,7 @@ use crate::{
     target::Target,
 };
 
-/// How often a job that waits for its answer looks for what holds up all of them.
+/// How often it is checked, while a job waits for its answer, whether the target holds all jobs back.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// The first pause before a job is tried again in place. It doubles each time.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -172,7 +172,7 @@ impl Inner {
                 answer = &mut sent => return answer,
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
-            if let Some(why) = self.sink.held_up().await
+            if let Some(why) = self.sink.held_up()
                 && self.tally.trouble(&why)
             {
                 tracing::warn!(target: "punctual", to = self.shown, error = why, "jobs wait for the receiver");

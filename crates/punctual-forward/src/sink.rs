@@ -22,9 +22,9 @@ pub(crate) trait Sink: Send + Sync {
     fn send<'a>(&'a self, job: &'a JobRecord, id: &'a str)
     -> BoxFuture<'a, std::result::Result<(), Refusal>>;
 
-    /// Returns why the target takes nothing at the moment although it answers, if it said so. Jobs that were sent wait for it.
-    fn held_up(&self) -> BoxFuture<'_, Option<String>> {
-        Box::pin(std::future::ready(None))
+    /// Returns why the target accepts nothing at the moment, if it has said so. Jobs that were sent wait meanwhile for their answers.
+    fn held_up(&self) -> Option<String> {
+        None
     }
 }
 

@@ -104,8 +104,12 @@ struct Site {
 impl Site {
     /// Forwards to a broker, with these options behind its address.
     async fn open(broker: &Broker, options: &str) -> Self {
+        Self::open_at(&format!("{}?{options}", broker.url())).await
+    }
+
+    async fn open_at(url: &str) -> Self {
         let client = Client::connect("memory:").await.unwrap();
-        let forwarder = Forwarder::to(&format!("{}?{options}", broker.url())).unwrap();
+        let forwarder = Forwarder::to(url).unwrap();
         let shutdown = Shutdown::default();
         let worker = Worker::new(&client).name("forwarder").queue("orders").slots(SLOTS);
         let working = worker.handle_raw(forwarder.handler()).run_until(shutdown.clone());
@@ -377,5 +381,20 @@ async fn a_broker_that_holds_back_what_is_published_is_said_while_the_job_waits(
     tokio::task::block_in_place(|| broker.set_memory_alarm(false));
     assert_eq!(site.ends(&[id]).await[0].attempt, 1);
     assert_eq!(site.forwarder.counts().trouble, None);
+    site.close().await;
+}
+
+/// It takes connections, and never says a word.
+#[tokio::test]
+async fn a_broker_that_hangs_while_it_is_connected_to_is_said() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let site = Site::open_at(&format!("amqp://{}?routing_key=any", silent.local_addr().unwrap())).await;
+    site.client.push((0..3).map(|_| site.job(("n", "1"))).collect()).await.unwrap();
+    let said = async {
+        while site.forwarder.counts().trouble.is_none() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE / 2, said).await.expect("jobs wait, and nothing says why");
     site.close().await;
 }

@@ -7,7 +7,7 @@ use std::{
 
 use axum::http::StatusCode;
 use punctual::{
-    Client, Result,
+    Client, ErrorKind, Result,
     store::{DocOp, Identity},
 };
 use tokio::time::{Instant, timeout};
@@ -26,7 +26,7 @@ type Answer = (StatusCode, String);
 pub(crate) struct Readiness {
     client: Client,
     is_read_only: bool,
-    /// The last answer, and when it was given. Who asks meanwhile waits for it.
+    /// The last answer, and when it was given. Probes that arrive meanwhile wait for it.
     last: Arc<tokio::sync::Mutex<Option<(Instant, Answer)>>>,
     store_is: Arc<Mutex<Option<Identity>>>,
 }
@@ -53,26 +53,32 @@ impl Readiness {
         answer
     }
 
-    /// Asks for the time and for a document, as each token is one, and changes something: an empty extend leaves a mark.
+    /// Asks for the time and for a document, since each token is one. If the server changes things, it leaves a mark, by an empty extend, and
+    /// looks which store it is.
     async fn look(&self) -> Result<()> {
         let store = self.client.store();
         store.now().await?;
         store.doc(&DocOp::Get { key: READY_KEY.to_owned() }).await?;
-        if !self.is_read_only {
-            store.extend(&[]).await?;
-            self.note(store.identity().await?);
+        if self.is_read_only {
+            return Ok(());
+        }
+        match store.extend(&[]).await {
+            Ok(_) => _ = self.note(store.identity().await?),
+            // It was opened for reading only, or by somebody who may only read.
+            Err(error) if matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Forbidden) => {}
+            Err(error) => return Err(error),
         }
         Ok(())
     }
 
-    /// Says once that the store has become another one.
-    fn note(&self, is: Identity) {
+    /// Says once that the store has become another one; returns whether it did now.
+    fn note(&self, is: Identity) -> bool {
         let was = self.store_is.lock().unwrap_or_else(PoisonError::into_inner).replace(is);
-        if let Some(was) = was.filter(|was| *was != is) {
-            tracing::error!(target: "punctual", %was, %is,
-                "the store is another one than before, and the jobs of before are not in it: a server without persistence was \
-                started again, or emptied; restore the old one from a backup, or enqueue again what is missing");
-        }
+        let Some(was) = was.filter(|was| *was != is) else { return false };
+        tracing::error!(target: "punctual", %was, %is,
+            "the store is another one than before, and the jobs of before are not in it: a server without persistence was \
+            started again, or emptied; restore the old one from a backup, or enqueue again what is missing");
+        true
     }
 }
 
@@ -105,6 +111,14 @@ mod tests {
         assert_eq!(Readiness::new(&client, true).now().await.0, StatusCode::OK);
         let (client, _) = store_with("extend", Fault::Late(Duration::from_hours(1)));
         assert_eq!(Readiness::new(&client, false).now().await.0, StatusCode::SERVICE_UNAVAILABLE);
+    }
+
+    #[tokio::test]
+    async fn another_store_is_said_once() {
+        let readiness = Readiness::new(&TestQueue::new().client, false);
+        let (old, new) = (TestQueue::new().client, TestQueue::new().client);
+        let (old, new) = (old.identity().await.unwrap(), new.identity().await.unwrap());
+        assert_eq!([old, old, new, new].map(|is| readiness.note(is)), [false, false, true, false]);
     }
 
     #[tokio::test(start_paused = true)]

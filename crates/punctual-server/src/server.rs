@@ -255,7 +255,7 @@ async fn read_only(State(is_read_only): State<bool>, mut request: Request, next:
     if response.status() == StatusCode::FORBIDDEN && !is_reader { refusal.into_response() } else { response }
 }
 
-/// Returns a router for health. The server is alive while it answers, and ready while the store does.
+/// Returns a router for health. The server is alive while it answers, and ready while the store answers and, unless it is read-only, takes writes.
 fn health(client: &Client, is_read_only: bool) -> Router {
     let readiness = Readiness::new(client, is_read_only);
     let is_ready = move || {

@@ -86,10 +86,11 @@ fn masked(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         // A mistyped address may have a password, a path may have an @.
         let login = url.rsplit_once('@').filter(|_| !url.starts_with("sqlite:"));
-        return login.map_or_else(|| url.to_owned(), |(_, host)| format!("***@{host}"));
+        return without_pass(&login.map_or_else(|| url.to_owned(), |(_, host)| format!("***@{host}")));
     };
     let Some((login, host)) = rest.rsplit_once('@') else { return without_pass(url) };
-    let user = login.split_once(':').map_or(login, |(user, _)| user);
+    // Without a colon it may be a token.
+    let user = login.split_once(':').map_or("***", |(user, _)| user);
     without_pass(&format!("{scheme}://{user}:***@{host}"))
 }
 
@@ -114,6 +115,8 @@ mod tests {
             ("rediss://ana:se:c@ret@h/", "rediss://ana:***@h/"),
             ("redis//ana:secret@h/0", "***@h/0"),
             ("redis:/:secret@h", "***@h"),
+            ("redis//a:b@h?pass=secret", "***@h?pass=***"),
+            ("https://secret@h", "https://***:***@h"),
             ("sqlite:/data/a@b.db", "sqlite:/data/a@b.db"),
             ("redis+unix:///s?user=u&pass=secret", "redis+unix:///s?user=u&pass=***"),
         ] {

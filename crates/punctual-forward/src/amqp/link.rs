@@ -90,6 +90,11 @@ impl Link {
         Ok((lane, permit))
     }
 
+    /// The same without a wait: whoever connects holds the state meanwhile, and may be the caller itself.
+    pub(super) fn is_known_to_block(&self) -> bool {
+        self.state.try_lock().is_ok_and(|state| state.is_blocked())
+    }
+
     /// Returns whether the broker has blocked publishing. It does so when it runs out of memory or disk.
     pub(super) async fn is_blocked(&self) -> bool {
         self.state.lock().await.is_blocked()

@@ -133,10 +133,10 @@ impl Silences {
 }
 
 /// Returns how long before the end of a time others must have left marks, so that no lease that ends in this time is held back. Longest
-/// first, at most 19.
+/// first, at most 18.
 ///
 /// It is for tests that let time pass as in a store that others call. Each gap is at most half as long as any lease that it could hold
-/// back at the end. Those of the last two minutes are less than a minute apart, so that upkeep believes the clock at the end.
+/// back at the end. Those of the last two minutes are close enough that upkeep believes the clock at the end.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -145,9 +145,9 @@ impl Silences {
 /// assert_eq!(marks, [Duration::from_secs(1), Duration::from_millis(500)]);
 /// ```
 pub fn marks_before(by: Duration) -> impl DoubleEndedIterator<Item = Duration> {
-    const MARKS_MS: [u64; 19] = [
+    const MARKS_MS: [u64; 18] = [
         32_768_000, 16_384_000, 8_192_000, 4_096_000, 2_048_000, 1_024_000, 512_000, 256_000, 128_000,
-        80_000, 40_000, 32_000, 16_000, 8_000, 4_000, 2_000, 1_500, 1_000, 500,
+        64_000, 32_000, 16_000, 8_000, 4_000, 2_000, 1_500, 1_000, 500,
     ];
     MARKS_MS.into_iter().map(Duration::from_millis).filter(move |before| *before < by)
 }

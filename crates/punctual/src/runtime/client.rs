@@ -115,7 +115,8 @@ impl Client {
 
     /// Returns the identity of the store, a number that is made once.
     ///
-    /// It is part of every id that leaves the store. See [`Identity`]. A client asks its store once: [`Store::identity`] asks each time.
+    /// It is part of every id that leaves the store. See [`Identity`]. A client asks its store once, and keeps the answer, also if the
+    /// server is emptied later. A store on Redis asks its server each time ([`Store::identity`]).
     ///
     /// If the future is dropped, the identity may have been made. All later calls then return it.
     ///

@@ -72,8 +72,8 @@ pub struct TestQueue {
 
 /// Advances a clock, as in a store that other workers call meanwhile.
 ///
-/// A store that is not called takes the time for an outage, and holds leases back that ended in it. So expired leases can be reclaimed
-/// right after this, but not right after [`ManualClock::advance`].
+/// A store that is not called takes the time for an outage: it holds leases back that ended in it, and upkeep doubts a step of more than two
+/// minutes. So expired leases can be reclaimed, and old jobs removed, right after this, but not right after [`ManualClock::advance`].
 ///
 /// Errors of the store are ignored. If the future is dropped, the clock may stand in between.
 pub async fn pass_time(store: &dyn Store, clock: &ManualClock, by: Duration) {

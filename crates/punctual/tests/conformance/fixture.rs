@@ -216,7 +216,7 @@ impl Fixture {
     }
 
     /// Turns the clock on by whole seconds, in a store with other workers: their calls leave marks, so no lease takes this for a
-    /// silence (S14).
+    /// silence (S9), and upkeep believes the clock (S17).
     pub(crate) async fn pass(&self, seconds: u64) {
         pass_time(&*self.store, &self.clock, secs(seconds)).await;
     }

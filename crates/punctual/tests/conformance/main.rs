@@ -372,6 +372,7 @@ conformance!(
         a_sweep_forgets_calls_after_an_hour,
         a_step_of_the_clock_that_is_taken_back_removes_nothing,
         a_step_of_the_clock_that_stays_is_believed,
+        what_ages_goes_on_after_a_step_of_the_clock,
         a_store_that_is_seldom_called_removes_one_call_later,
         a_sweep_of_few_forgets_calls_in_order;
     replay:

@@ -33,7 +33,7 @@ async fn a_worker_registers_itself_and_stops_by_an_order() {
     assert!(client.workers(None).await.unwrap().workers.is_empty());
 }
 
-/// Somebody empties the server under a worker. It sets its schedule again, and works on.
+/// Somebody empties the server under a worker. It registers, and sets its schedule again.
 #[cfg(feature = "cron")]
 #[tokio::test]
 async fn a_worker_of_an_emptied_server_sets_its_schedules_again() {

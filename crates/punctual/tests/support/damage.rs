@@ -152,18 +152,23 @@ impl Damaged {
         }
     }
 
-    /// Runs what is due, until nothing is; a minute passes meanwhile.
+    /// Runs what is due, until nothing is; a minute passes meanwhile. At first each queue is asked alone: none has jobs of another one.
     async fn drain(&mut self) {
-        let mut idle = 0;
+        let (mut idle, mut alone) = (0, self.queues.clone());
         for round in 0..CALLS_MAX {
-            let request = self.wants(4);
+            let mut request = self.wants(4);
+            let only = alone.pop();
+            if let Some(name) = &only {
+                request.queues.retain(|request| request.queue == *name);
+            }
             let answer = self.store.reserve(&request).await;
             let Some(batch) = self.heard("reserve", answer) else { return };
             for run in &batch.jobs {
                 *self.runs.entry(run.job.id).or_default() += 1;
                 // What a job says of itself may be what was damaged.
-                if let Some(own) = self.strange(run.job.id, &run.job.queue) {
-                    self.wrong.push(format!("a job of {own} runs in {}", run.job.queue));
+                let name = only.as_ref().unwrap_or(&run.job.queue);
+                if let Some(own) = self.strange(run.job.id, name) {
+                    self.wrong.push(format!("a job of {own} runs in {name}"));
                 }
             }
             let acks: Vec<_> =

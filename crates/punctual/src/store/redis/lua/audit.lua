@@ -387,7 +387,7 @@ local function set(key, check)
     for _ = 1, from == '' and #rules().out_of_order(key, limit, repair) or 0 do
         found('', nil, 'corrupt', 'an entry out of order, which hides others')
     end
-    local page = call('ZRANGEBYLEX', key, from == '' and '-' or '(' .. from, '+', 'LIMIT', 0, limit)
+    local page = call('ZRANGEBYLEX', key, from == '' and '-' or '(' .. from, '(\255', 'LIMIT', 0, limit)
     for i, member in ipairs(page) do
         if is_whole(member, 'ZREM', key, member) then check(key, member) end
         answer[2] = i

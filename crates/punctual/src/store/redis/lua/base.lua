@@ -110,7 +110,7 @@ end
 -- Returns the time by which upkeep removes (S17), at an instant.
 local function steady(at)
     local since, from = doubt()
-    if not since or since + $TRUSTED_AFTER <= at or at + $STEP_BACK_MIN < since then return at end
+    if not since or since + $TRUSTED_AFTER <= at then return at end
     return min(at, from + max(at - since, 0))
 end
 function shard.steady() return steady(now) end

@@ -7,6 +7,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use tokio::time::timeout;
 
 use super::{Says, in_homes};
 use crate::{
@@ -342,13 +343,19 @@ async fn finish(
     Ok((settled, reserved))
 }
 
-/// Extends nothing, so that each shard which can be reached has a mark (S9). Fails if none can.
+/// How long a shard may take to have a mark: others do not wait for one that hangs.
+const MARK_MAX: Duration = Duration::from_secs(1);
+
+/// Extends nothing, so that each shard which can be reached has a mark (S9). Fails if none can, or if one refuses it.
 async fn mark_all(shards: &[Arc<Shard>]) -> Result<Vec<LeaseStatus>> {
-    let calls =
-        shards.iter().enumerate().map(|(at, shard)| within_reach(shards, at, extend::extend(shard, &[])));
+    let calls = shards.iter().enumerate().map(async |(at, shard)| {
+        let call = within_reach(shards, at, extend::extend(shard, &[]));
+        timeout(MARK_MAX, call).await.unwrap_or_else(|_| Err(fault::away()))
+    });
     let mut all = join_all(calls).await;
-    let answered = all.iter().position(Result::is_ok).unwrap_or_default();
-    all.swap_remove(answered)
+    let is_refused = |answer: &Result<_>| answer.as_ref().is_err_and(|error| !fault::is_away(error));
+    let tells = all.iter().position(is_refused).or_else(|| all.iter().position(Result::is_ok));
+    all.swap_remove(tells.unwrap_or_default())
 }
 
 pub(crate) async fn extend(store: &RedisStore, beats: &[Heartbeat]) -> Result<Vec<LeaseStatus>> {

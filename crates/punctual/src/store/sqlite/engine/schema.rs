@@ -38,7 +38,8 @@ const VERSION: &str = named(FILE, "version");
 const IDENTITY: &str = named(FILE, "identity");
 const PUT_IDENTITY: &str = named(FILE, "put_identity");
 
-/// Each entry migrates a file from the version of its position to the next one.
+/// Each entry migrates a file from the version of its position to the next one. The bytes of a statement never change, not even a comment in it:
+/// [`has_newest_tables`] compares them with those of older files.
 const MIGRATIONS: &[&str] = &[
     include_str!("../sql/0001_init.sql"),
     include_str!("../sql/0002_doc.sql"),
@@ -155,7 +156,11 @@ pub(crate) fn check_as_it_is(conn: &Connection, path: &Path) -> Result<()> {
     match found.cmp(&int(MIGRATIONS.len())) {
         Ordering::Equal => Ok(()),
         Ordering::Greater => Err(outdated(&shown.to_string(), found)),
-        Ordering::Less if found == LOST => Err(lost(path)),
+        Ordering::Less if found == LOST => Err(Error::new(
+            ErrorKind::Corrupt,
+            format!("{shown} does not say which schema version its tables have, and was opened for reading only"),
+        )
+        .with_hint("open the file once as a user who may write it: that mends it, if its tables are those of this version")),
         Ordering::Less => Err(Error::new(
             ErrorKind::Outdated,
             format!(

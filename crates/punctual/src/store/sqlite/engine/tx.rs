@@ -264,9 +264,12 @@ impl Queue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Q(usize);
 
-/// Silences are stored.
+/// How far after its slot a record is looked for if nothing says how far one lies: ids of one millisecond that could meet there are so far
+/// apart.
+const REACH_OF_LOST: i64 = 511;
+/// The stored silences are in force.
 const HAS_SILENCES: i64 = 1;
-/// The clock is not believed yet.
+/// The stored doubt is in force: the clock is not believed yet.
 const HAS_DOUBT: i64 = 2;
 
 /// The store's state row.
@@ -534,8 +537,9 @@ impl<'c> Tx<'c> {
     fn store(&mut self) -> Step<&mut StoreRow> {
         if self.store.is_none() {
             let read = self.conn.prepare_cached(STATE)?.query_row([], |row| Ok(StoreRow::read(row)));
-            // Something else may have removed it. Then the file may have groups, and finish() writes it anew.
-            let read = read.optional()?.unwrap_or(StoreRow { grouped: 1, ..StoreRow::default() });
+            // Something else may have removed it. Then the file may have groups, and records that lie after their slots. finish() writes it anew.
+            let lost = StoreRow { grouped: 1, reach: REACH_OF_LOST, ..StoreRow::default() };
+            let read = read.optional()?.unwrap_or(lost);
             self.store = Some((read, read));
         }
         Ok(&mut self.store.as_mut().expect("invariant: it was just read").0)
@@ -617,7 +621,7 @@ impl<'c> Tx<'c> {
         Ok(self.conn.prepare_cached(DOUBT)?.query_row([], read).optional()?.unwrap_or_default())
     }
 
-    /// Returns the time by which upkeep removes (S17).
+    /// Returns the time by which upkeep removes (S17). Reads two rows while the clock is doubted.
     pub(crate) fn steady(&mut self) -> Step<Timestamp> {
         let (doubt, now) = (self.doubt()?, self.now);
         if doubt != Doubt::default() && doubt.until() <= now {

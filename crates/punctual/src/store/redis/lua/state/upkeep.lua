@@ -15,11 +15,13 @@ local function expire(q, bytes_max, limit)
     local due = whole('ZRANGEBYLEX', $EXPIRIES, '[' .. q, '(' .. q .. at6(steady + 1), limit, 25)
     for i, member in ipairs(due) do
         local job = load(sub(member, 10))
-        if job and job.state == $WAITING then
+        if job and job.state == $WAITING and job.expires == unp('>I6', member, 4) then
             leave_waiting(job)
             finish(job, $CANCELLED, 'expired')
         else
+            -- Something else damaged it. What the job says of itself is right.
             call('ZREM', $EXPIRIES, member)
+            if job and job.state == $WAITING and job.expires then call('ZADD', $EXPIRIES, 0, q .. at6(job.expires) .. job.id) end
         end
         if bytes_max <= shard.bytes then return i, 0 end
     end
