@@ -79,7 +79,11 @@ local function pick(walk, most, till, state, each)
         if 0 < looked then
             local first, last = members[1], members[looked]
             if lifo then first, last = last, first end
-            call('ZREMRANGEBYLEX', $TIMELINE, '[' .. first, '[' .. last)
+            if call('ZREMRANGEBYLEX', $TIMELINE, '[' .. first, '[' .. last) < looked then
+                -- Something else damaged the order: a job that stays would run again.
+                call('ZREM', $TIMELINE, unpack(members, 1, looked))
+                rules().out_of_order($TIMELINE, $ASIDE_MAX, true)
+            end
             if walk.gid then
                 local timed = {}
                 for i = 1, looked do
