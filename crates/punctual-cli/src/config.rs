@@ -164,7 +164,7 @@ impl Config {
     }
 }
 
-/// Where an error is. The line itself may hold a secret.
+/// Returns the line and column of an error, not the line itself, which can hold a secret.
 fn place(text: &str, error: &toml::de::Error) -> String {
     let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return String::new() };
     let line = 1 + before.matches('\n').count();

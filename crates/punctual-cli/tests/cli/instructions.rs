@@ -13,7 +13,7 @@ const BOUNDS: [(&str, f64); 10] = [
     ("unique key", 3.5),
     ("concurrency key", 8.9),
     ("group", 4.64),
-    ("1 KiB", 2.95),
+    ("1 KiB", 3.11),
     ("100 KiB", 1.55),
     ("1 MiB", 1.49),
     ("16 shards", 9.05),

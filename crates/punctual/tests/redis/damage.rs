@@ -1,4 +1,4 @@
-//! Damage that something else did: entries of each key are changed in all ways.
+//! Damage that something else did: entries of each key are changed in all ways, and whole keys are removed.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -137,7 +137,7 @@ async fn damage_of_a_value_stops_nobody_else() {
     all(&HASHES, false).await;
 }
 
-/// A whole key is gone. That of records or payloads is what cannot be found elsewhere, and that of the state is refused.
+/// A whole key is gone. Left out: records and payloads, which nothing else has, and the state, without which a store is refused.
 #[tokio::test]
 async fn a_key_that_is_gone_stops_nobody_else() {
     let server = Server::start(&[]);

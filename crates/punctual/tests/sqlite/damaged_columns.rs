@@ -1,4 +1,4 @@
-//! Damage that something else did: each column of each table is changed in all ways.
+//! Damage that something else did: each column of each table is changed in all ways, and whole tables are emptied.
 
 use std::sync::Arc;
 

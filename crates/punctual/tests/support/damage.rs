@@ -14,7 +14,7 @@ use punctual::{
 
 /// So many calls run all jobs, with much to spare.
 const CALLS_MAX: u64 = 120;
-/// There are fewer jobs than that.
+/// The length of a page: more than there are jobs.
 const LISTED_MAX: usize = 100;
 const QUEUE: &str = "mail";
 const OTHER: &str = "bulk";
@@ -30,7 +30,7 @@ pub(crate) fn sample(all: usize, some: usize) -> impl Iterator<Item = usize> {
 /// What was damaged, as far as it decides what may be missing.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Of {
-    /// The order of entries, or all of a kind: until the repair, jobs may wait.
+    /// The order of entries, or all entries of a kind: until the repair, jobs can wait.
     Order,
     /// A queue itself: until the repair its calls may be refused, with the cause, and its jobs may wait.
     Queue,

@@ -200,13 +200,12 @@ async fn nothing_is_called_while_all_queues_are_at_their_caps() {
     gate.add_permits(1);
     let mut calls = Vec::new();
     while calls.last() != Some(&"wait") {
-        // Heartbeats and what is added to views come when their time is there; at the start it looks for schedules, sweeps and
-        // listens for cancels.
+        // Heartbeats and what is added to views come when their time is there; at the start it looks for schedules and which store it is,
+        // sweeps and listens for cancels.
         calls.extend(
-            rig.calls
-                .recv()
-                .await
-                .filter(|call| !["extend", "doc", "listen", "now", "sweep", "tool"].contains(call)),
+            rig.calls.recv().await.filter(|call| {
+                !["extend", "doc", "identity", "listen", "now", "sweep", "tool"].contains(call)
+            }),
         );
     }
     assert_eq!(calls, ["enqueue", "enqueue", "reserve", "enqueue", "settle", "settle", "settle", "wait"]);

@@ -1,8 +1,8 @@
 //! `audit`: every job in exactly one place, every entry with a record, every counter right. Repairs delete no record.
 //!
-//! It checks the order of each table, the records by row number, then the entries for missing records, then counts (`count`). A slice has up
-//! to 1,000 rows, or checks the order of one whole table. Findings about rows are made in a consistent state of the file. Before a repair they are checked
-//! again in a write transaction, so a job that was just being moved is no finding.
+//! It checks the order of each table, then the records by row number, the entries for missing records, and counts (`count`). A slice has
+//! up to 1,000 rows, or one whole table whose order it checks. Findings about rows are made in a consistent state of the file. Before a
+//! repair they are checked again in a write transaction, so a job that was just being moved is no finding.
 
 mod count;
 

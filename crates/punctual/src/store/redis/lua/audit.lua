@@ -4,9 +4,10 @@
 -- Answers: where to go on or ''; how many entries were checked; notifications left to the caller; the ids of the
 --   checked records in a row; then per finding: id or '', name of the queue as a chunk or '', what, detail, 1 if it was
 --   repaired.
--- Repairs: A queue gets its name, number and settings back as far as they can be found. A record in no place becomes dead, reason `orphan`. In two places, running wins over waiting, and waiting
---   over ended. An entry without a record is dropped. An entry that another one needs is added. Records are never
---   deleted.
+-- Repairs: A queue gets its name, number and settings back as far as they can be found. A member with a score of its own gets that of
+--   the others: before the first page of a key, up to `limit` on each side. A record in no place becomes dead, reason `orphan`. In two places,
+--   running wins over waiting, and waiting over ended. An entry without a record is dropped. An entry that another one needs is added.
+--   Records are never deleted.
 -- Counters are checked only if all that they count is read in one step: for queues with at most `limit` jobs, and a
 -- mebibyte of records and histories of waiting jobs.
 -- Cost: O(limit log N).

@@ -73,7 +73,7 @@ end
 
 -- Reads the row of the shard:
 --   seen: the last mark: when a reserve, take, extend, settle, act or sweep was last seen (one more than its ms; 0: never)
---   grace: until when the clock is not believed, if there is a row 'doubt'; earlier versions kept the end of a pause here
+--   grace: until when row 'doubt' is in force; earlier versions kept the end of a pause here
 --   fence: the last fence
 --   wide: when upkeep that belongs to no queue is due, at the earliest
 --   epoch: the last epoch that the shard was informed of
@@ -101,8 +101,8 @@ read_shard()
 -- A store with a later format, or with one that this version cannot read, is neither read nor changed. Each put_shard() raises
 -- format 3 to 4, and so does each write that format 3 does not have.
 if $FORMAT < shard.format or shard.format < $FORMAT_MIN then return redis.error_reply('FORMAT ' .. shard.format) end
--- Returns how far the clock is believed, as core/steady.rs has it: when the mark after a gap came, and steady time then. No numbers if it is
--- believed.
+-- Returns the doubt, as core/steady.rs has it: when the mark after the gap came, and steady time then; nothing if the clock is believed.
+-- Cost: one command while it is doubted.
 local function doubt()
     local row = now < shard.grace and call('HGET', $STATE, 'doubt')
     if row and #row == 14 then return unp('>I7I7', row) end

@@ -23,7 +23,7 @@
 --  14 s  HASH  STATE              the state of the shard:
 --               'turn' → seen7 grace7 fence7 wide7 epoch4 format2, then silences: see read_shard() in base.lua; the format
 --                        is at this position in every format
---               'doubt' → since7 from7: how far the clock is believed: see doubt() in base.lua
+--               'doubt' → since7 from7: see doubt() in base.lua; in force only before grace7
 --               'left' → when a script last left notifications to its caller, in ms
 --               'layout' → how many shards the store has; in shards other than 0 a copy, see copies.rs
 --               'pins' → which queues are pinned, or were; the same

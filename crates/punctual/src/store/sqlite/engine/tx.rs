@@ -88,10 +88,10 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// More jobs than that are in no file.
+    /// No file has more jobs.
     const JOBS_MAX: i64 = 1 << 40;
 
-    /// Returns whether as many jobs can have as many bytes. Numbers that something else damaged remove nothing; an audit counts again.
+    /// Returns whether so many jobs can have so many bytes. Damaged counters remove nothing until an audit has counted again.
     pub(crate) fn is_likely(self) -> bool {
         self.jobs <= Self::JOBS_MAX && self.bytes <= self.jobs.saturating_mul(kept_bytes(i64::MAX))
     }
@@ -278,7 +278,7 @@ struct StoreRow {
     fence: i64,
     /// The last mark.
     seen: i64,
-    /// Which rows there are beside it: [`HAS_SILENCES`], [`HAS_DOUBT`]. An earlier version kept the end of a pause here.
+    /// Which rows of `punctual_meta` are in force: [`HAS_SILENCES`], [`HAS_DOUBT`]. An earlier version kept the end of a pause here.
     grace: i64,
     reach: i64,
     grouped: i64,
@@ -590,7 +590,7 @@ impl<'c> Tx<'c> {
         Ok(now < seen || self.silences()?.can_end_late(now))
     }
 
-    /// Notes whether there is such a row beside the store's.
+    /// Sets or clears one of these flags.
     fn has(&mut self, row: i64, is_there: bool) -> Step<()> {
         let grace = self.store()?.grace & (HAS_SILENCES | HAS_DOUBT);
         self.store()?.grace = if is_there { grace | row } else { grace & !row };

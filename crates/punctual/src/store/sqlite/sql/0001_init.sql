@@ -4,11 +4,11 @@
 -- a few dozen bytes and never rewrite a payload. All names start with punctual_, because the file can be the
 -- application's own. Times are Unix milliseconds.
 
--- The format version and other single values.
+-- Single values: 'schema' (the format version), 'identity', 'silences' (S14), 'doubt_since' and 'doubt_from' (S17).
 CREATE TABLE punctual_meta (k TEXT PRIMARY KEY, v) WITHOUT ROWID;
 
--- One row: the last fence; `seen`: the time of the last mark (S9); `grace`: what of
--- punctual_meta is in force: 1 the silences, 2 the doubt (earlier versions kept the end of a pause here); `reach`: how far after its slot a record was ever stored (row_number.rs).
+-- One row: the last fence; `seen`: the time of the last mark (S9); `grace`: what of punctual_meta is in force: 1 the silences, 2 the doubt
+-- (earlier versions kept the end of a pause here); `reach`: how far after its slot a record was ever stored (row_number.rs).
 CREATE TABLE punctual_state (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     fence INTEGER NOT NULL, seen INTEGER NOT NULL, grace INTEGER NOT NULL, reach INTEGER NOT NULL

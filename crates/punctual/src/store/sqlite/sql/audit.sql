@@ -1,4 +1,4 @@
--- Audit; see `Store::audit`: records by slot, then entries without a record, then counters.
+-- Audit; see `Store::audit`: records by slot with their leases, then entries without a record, then counters.
 -- Tables: all. A list returns the columns of its key first; the next slice continues after them.
 -- Rules: S2, S13.
 -- Cost: a slice reads up to 1,000 rows in the order of a primary key, and the records that it needs.
@@ -24,6 +24,7 @@ SELECT (SELECT q FROM punctual_lease WHERE id = ?1), (SELECT q FROM punctual_end
 UPDATE punctual_job SET q = ?2 WHERE slot = ?1;
 
 -- name: mend_lease
+-- Gives a lease the queue of its record, and an end that comes.
 UPDATE punctual_lease SET q = ?2, until = ?3 WHERE id = ?1;
 
 -- name: due

@@ -7,6 +7,7 @@
 SELECT v FROM punctual_meta WHERE k = 'schema';
 
 -- name: tables
+-- All tables and indices, to recognise the version of a file that no longer says it. Reads the whole schema.
 SELECT name, sql FROM sqlite_schema WHERE name LIKE 'punctual_%' ORDER BY name;
 
 -- name: identity

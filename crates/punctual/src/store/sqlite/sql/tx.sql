@@ -1,7 +1,7 @@
 -- State that a transaction reads once and writes once: the store's state row, queues with their counters, last calls.
 -- Tables: punctual_state, punctual_meta, punctual_queue, punctual_call, punctual_lease.
 -- Rules: S3, S10, S14, S17.
--- Cost: one seek each.
+-- Cost: one seek each; `doubt` two.
 
 -- name: state
 SELECT fence, seen, grace, reach, grouped FROM punctual_state WHERE one = 1;

@@ -128,7 +128,7 @@ impl EndedRow {
     }
 }
 
-/// Returns how many bytes an ended job can have, its result included: a damaged number would take the jobs of its queue for too many.
+/// Returns a stored size of an ended job: at most what payload and result can have. A damaged one would make its queue exceed its bound.
 pub(crate) fn kept_bytes(stored: i64) -> i64 {
     stored.clamp(0, 2 * int(PAYLOAD_BYTES_MAX))
 }

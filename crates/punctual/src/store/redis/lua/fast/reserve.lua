@@ -21,7 +21,7 @@ local function reserve_one(acks, from)
     local turn = call('HGET', $STATE, 'turn')
     if not turn or #turn < 34 then return end
     local seen, grace, fence, wide, epoch, format = unp('>I7I7I7I7I4I2', turn)
-    -- Leases that end too late, because the clock went back, are for the general path. So is a gap after which it is not believed.
+    -- Leases that end too late, because the clock went back, are for the general path. So is a mark after which the clock may be doubted.
     local silences = noted(sub(turn, 35), seen - 1, now)
     if 0 < seen and (seen - 1 + $STEP_MIN < now or now + $STEP_BACK_MIN < seen - 1) then return end
     if format ~= $FORMAT or wide <= now or silences ~= '' and now < unp('>I7', silences) then return end

@@ -3,13 +3,13 @@
 local FORGET_ROUNDS_MAX, FORGET_LOOK = 4, 100
 local steady
 
--- Returns when the clock shows that an instant of steady time has come.
+-- Returns the time of the clock at which steady time reaches `at`.
 local function shown(at)
     if at <= steady or at == $NEVER or steady == now or shard.grace <= at then return at end
     return min(at + now - steady, shard.grace)
 end
 
--- Each part returns how much it did, and when there will be more to do.
+-- Each part returns how much it did, and when there will be more to do, in steady time; 0: at once.
 -- This part stops once `bytes_max` bytes of records have been read.
 local function expire(q, bytes_max, limit)
     local due = whole('ZRANGEBYLEX', $EXPIRIES, '[' .. q, '(' .. q .. at6(steady + 1), limit, 25)

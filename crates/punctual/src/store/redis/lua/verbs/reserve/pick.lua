@@ -3,6 +3,7 @@
 -- Picks due jobs (run_at ≤ `till`) of one walk in order, and passes up to `most` of them to `each`. Returns how many.
 -- `state` is what the call has left: n, candidates, services, bytes, any, stopped. `state.parts`: a suspect is reserved
 -- alone. `state.takes`: the picked jobs run no longer than this step.
+-- If the timeline is out of order, it mends some of it. Cost then: two ranges, and up to 2 * $ASIDE_MAX writes.
 local function pick(walk, most, till, state, each)
     -- Records read at once. A long payload is not part of one, unless an earlier version wrote it.
     local READ_MAX = 64
