@@ -90,7 +90,8 @@ impl Link {
         Ok((lane, permit))
     }
 
-    /// The same without a wait: whoever connects holds the state meanwhile, and may be the caller itself.
+    /// Returns whether the broker is known to have blocked publishing; false while somebody connects. It never waits: the connection may be
+    /// made by the task that asks.
     pub(super) fn is_known_to_block(&self) -> bool {
         self.state.try_lock().is_ok_and(|state| state.is_blocked())
     }
