@@ -234,6 +234,9 @@ fn reasons(
                     at(running.until)
                 );
                 add("running", text, None);
+                if let Some(line) = job.notes.log.last().filter(|line| line.attempt == job.attempt) {
+                    add("log", format!("the run reported last: {}", line.text), None);
+                }
                 if POISON_LIMIT <= job.expired_leases + 1 {
                     let text = format!(
                         "after {} in a row, the job runs apart from others like it: if some run in its worker, it is held there for \

@@ -659,7 +659,8 @@ An option on the command line overrides its variable. A variable overrides the c
 
 {others}The commands that `punctual work --exec` and `punctual lock run` start have these variables:
 
-{given}`work` removes `PUNCTUAL_STORE`, which can contain a password, unless `--pass-store` is set.
+{given}`work` removes `PUNCTUAL_STORE`, which can contain a password, unless `--pass-store` is set. `lock run` passes it on, so that
+its command can use the same store.
 
 ## Configuration file
 

@@ -251,6 +251,28 @@ fn a_command_that_nobody_watches_over_any_more_is_ended_and_runs_again() {
     worker.stop().ok();
 }
 
+/// A command that became another user's process ends with no signal of its worker. Here the process that would report its end stands
+/// still instead, which is the same to the worker.
+#[test]
+fn a_command_that_outlives_sigkill_is_reported() {
+    let t = Cli::new();
+    t.ok(&format!("push k --id {A} --timeout 1s"));
+    let command = "echo $PPID > watcher; exec sleep 600";
+    let worker = Worker::start(&t, command, "--kill-after 100ms");
+    let watcher = process(&t.wait_for_file("watcher"));
+    kill_process(watcher, Signal::STOP).unwrap();
+    let why = || t.json(&format!("why {A}"));
+    let reported = || {
+        let text = why().to_string();
+        (text.contains("the run reported last: the command outlives SIGKILL")).then_some(text)
+    };
+    wait(reported, || why().to_string());
+    kill_process(watcher, Signal::CONT).unwrap();
+    wait(|| (why()["state"] != "running").then_some(()), || why().to_string());
+    let said = worker.stop();
+    assert_eq!(said.err.matches("outlives SIGKILL").count(), 1, "{}", said.err);
+}
+
 /// What a worker cannot start is no attempt: another one runs it, and the first goes on when it can.
 #[cfg(target_os = "linux")]
 #[test]

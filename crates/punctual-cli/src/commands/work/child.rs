@@ -143,7 +143,7 @@ impl Manner {
         let (tail, ended) = (Tail::default(), CancellationToken::new());
         let stderr =
             running.stderr().map(|pipe| tokio::spawn(tail.clone().follow(pipe, ended.clone(), None)));
-        let mut life = Life { running, tail, ended, stderr };
+        let mut life = Life { running, kill_after: self.kill_after, tail, ended, stderr };
         let (read, mut write) = socket.into_split();
         let mut read = Frames::new(read);
         let hello = ToChild::Hello {
@@ -236,6 +236,8 @@ async fn write_all(mut write: OwnedWriteHalf, mut frames: mpsc::Receiver<Frame>,
 /// The processes of a child, and what they write for people.
 struct Life {
     running: Running,
+    /// Between SIGTERM and SIGKILL.
+    kill_after: Duration,
     tail: Tail,
     /// Fired when the command has ended.
     ended: CancellationToken,
@@ -249,8 +251,7 @@ impl Life {
         let exited = if let Ok(exited) = timeout(grace, self.running.ended()).await {
             exited
         } else {
-            self.running.end().await;
-            self.running.ended().await
+            self.running.gone(self.kill_after, |words| tracing::warn!("{words}")).await
         };
         self.ended.cancel();
         if let Some(stderr) = self.stderr.take() {

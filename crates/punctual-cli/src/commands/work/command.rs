@@ -12,10 +12,13 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::UnixStream,
     process::{Child, ChildStderr, ChildStdout, Command},
+    time::timeout,
 };
 
 use super::supervisor::{END, ENDED, FAILED, NAME, NAME_OF_CHILD, STARTED};
 
+/// How long after SIGKILL it is said that a command still runs.
+const OUTLIVES_AFTER: Duration = Duration::from_secs(3);
 /// How often it is looked whether a group is gone whose supervisor was killed.
 const GONE_EVERY: Duration = Duration::from_millis(20);
 /// The time to wait for such a group after SIGKILL. Its zombies may have no parent that waits for them.
@@ -109,13 +112,32 @@ impl Running {
         }
     }
 
+    /// Ends all that it started, and waits until that is gone: SIGTERM, and after `kill_after` SIGKILL. Reports once if something outlives
+    /// SIGKILL, since nobody else can tell why its slot stays taken.
+    pub(super) async fn gone(
+        &mut self,
+        kill_after: Duration,
+        report: impl FnOnce(String),
+    ) -> io::Result<ExitStatus> {
+        self.end().await;
+        if let Ok(ended) = timeout(kill_after + OUTLIVES_AFTER, self.ended()).await {
+            return ended;
+        }
+        let group = self.line(STARTED).unwrap_or_default();
+        report(format!(
+            "the command outlives SIGKILL, and its slot is taken until it ends: it became another user's process, or waits for a device. \
+             Look at it with ps -o pid,user,stat,wchan,args -g {group}, and end it as its user"
+        ));
+        self.ended().await
+    }
+
     /// Returns whether the command was started, as far as its supervisor said.
     pub(super) fn has_begun(&self) -> bool {
         self.line(STARTED).is_some()
     }
 
     /// Asks for its end: SIGTERM, then SIGKILL, for all that it started.
-    pub(super) async fn end(&mut self) {
+    async fn end(&mut self) {
         // One that is gone has ended.
         let _ = self.socket.write_all(&[END]).await;
     }
@@ -137,6 +159,6 @@ impl Running {
                 tokio::time::sleep(GONE_EVERY).await;
             }
         };
-        let _ = tokio::time::timeout(GONE_MAX, gone).await;
+        let _ = timeout(GONE_MAX, gone).await;
     }
 }

@@ -122,8 +122,11 @@ impl Runner {
         let (cut, exited) = match cut {
             Err(exited) => (None, exited),
             Ok(cut) => {
-                run.end().await;
-                (Some(cut), run.ended().await)
+                let report = |words: String| {
+                    tracing::warn!(job = %job.id, "{words}");
+                    ctx.log(words);
+                };
+                (Some(cut), run.gone(self.how.kill_after, report).await)
             }
         };
         ended.cancel();
