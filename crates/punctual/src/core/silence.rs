@@ -25,6 +25,13 @@ pub(crate) const SILENCE_MAX_MS: u64 = 2 * LEASE_MAX.as_millis() as u64;
 /// A clock that went back by no more than this shortens no lease: calls that overlap can read their times in another order.
 pub(crate) const STEP_BACK_MIN: Duration = Duration::from_mins(1);
 
+/// Returns the end of a window or of the holding of a lock, which lasts so long. If that ends later than its length from now, the clock
+/// went back, and it ends at its length from now (S14).
+pub(crate) fn shortened(until: Timestamp, lasts: Duration, now: Timestamp) -> Timestamp {
+    let longest = now.after(lasts);
+    if longest.after(STEP_BACK_MIN) < until { longest } else { until }
+}
+
 /// A silence that may still hold leases back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Silence {

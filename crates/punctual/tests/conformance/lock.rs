@@ -118,6 +118,34 @@ pub(crate) async fn a_lock_that_nobody_took_goes_on(t: Fixture) {
     assert_eq!(extend(&t, ANA).await, LockReply::Free);
 }
 
+/// S14: a holding of a clock that was ahead ends at most its lease after the first acquire that met it.
+pub(crate) async fn a_lock_is_held_no_longer_for_a_step_back(t: Fixture) {
+    t.clock.set(at(3_600_000));
+    let first = fence(&acquire(&t, ANA).await);
+    t.clock.set(at(0));
+    let shown = ask(&t, LockOp::Show { name: NAME.to_owned() }).await;
+    assert!(matches!(&shown, LockReply::Taken(held) if held.left == secs(10)), "{shown:?}");
+    let listed = ask(&t, LockOp::List { limit: 9 }).await;
+    assert!(matches!(&listed, LockReply::Listed { locks, .. } if locks[0].left == secs(10)), "{listed:?}");
+    for (ms, until) in [(5_000, 15_000), (14_999, 15_000)] {
+        t.clock.set(at(ms));
+        let taken = acquire(&t, BEN).await;
+        assert!(
+            matches!(&taken, LockReply::Taken(held) if (held.fence, held.until) == (first, at(until))),
+            "{taken:?}"
+        );
+    }
+    t.clock.set(at(15_000));
+    let next = acquire(&t, BEN).await;
+    assert!(matches!(&next, LockReply::Yours(held) if first < held.fence), "{next:?}");
+    // A step back of a minute shortens nothing.
+    t.clock.set(at(75_000));
+    assert!(matches!(acquire(&t, ANA).await, LockReply::Yours(_)));
+    t.clock.set(at(15_000));
+    let taken = acquire(&t, BEN).await;
+    assert!(matches!(&taken, LockReply::Taken(held) if held.until == at(85_000)), "{taken:?}");
+}
+
 /// S10: fences rise over all holdings of all locks, and outlive the locks.
 pub(crate) async fn fences_of_locks_rise(t: Fixture) {
     let mut last = 0;

@@ -321,6 +321,48 @@ pub(crate) async fn a_window_may_end_before_its_job(t: Fixture) {
     assert_eq!(t.holder("k").await, Some(second));
 }
 
+/// S4, S14: a window of a clock that was ahead ends at most its length after the first job that met it, with or without a record of its job.
+pub(crate) async fn a_window_is_no_longer_for_a_step_back(t: Fixture) {
+    for (round, keep) in
+        [Keep::NOTHING, Keep { age_ms: 86_400_000, count: 10, bytes: 1 << 20 }].into_iter().enumerate()
+    {
+        let start = 200_000 * round as u64;
+        t.set(|queue| queue.done = keep).await;
+        t.clock.set(at(start + 3_600_000));
+        let run = t.run_with(|job| job.unique = Some(window())).await;
+        assert_eq!(t.settle_one(run.lease, Verdict::Ack).await, Settled::Settled(State::Done, None));
+        for ms in [1_000, 60_999] {
+            t.clock.set(at(start + ms));
+            assert!(!is_free(&t).await, "round {round}, {ms} ms");
+        }
+        t.clock.set(at(start + 61_000));
+        assert!(is_free(&t).await, "round {round}");
+    }
+}
+
+/// S14: calls that overlap may read the clock in another order. So a step back of a minute shortens no window.
+pub(crate) async fn a_small_step_back_shortens_no_window(t: Fixture) {
+    t.clock.set(at(60_000));
+    t.add_with(|job| job.unique = Some(window())).await;
+    for ms in [0, 119_999] {
+        t.clock.set(at(ms));
+        assert!(!is_free(&t).await, "{ms} ms");
+    }
+    t.clock.set(at(120_000));
+    assert!(is_free(&t).await);
+}
+
+/// S11, S14: a retry meets such a window, too.
+pub(crate) async fn a_retry_shortens_a_window_after_a_step_back(t: Fixture) {
+    let id = cancelled(&t, window()).await;
+    t.clock.set(at(3_600_000));
+    let run = t.run_with(|job| job.unique = Some(window())).await;
+    t.clock.set(at(1_000));
+    assert_eq!(t.act(id, Action::Retry).await, Acted::UniqueConflict(run.job.id));
+    t.clock.set(at(61_000));
+    assert!(is_free(&t).await);
+}
+
 // ── conflict rules ──
 
 /// S4: `replace` gives the holder all that the new job brings, and keeps what makes it the same job.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use punctual::{
-    Ctx, JobRecord, NewJob, Payload, State, Timestamp, Worker,
+    Ctx, JobRecord, NewJob, Payload, State, Timestamp, Unique, Worker,
     store::{
-        Action, Audit, Counts, List, QueueOp, Reserved, Settlement, Take, Upcoming, Verdict,
-        clock::ManualClock,
+        Action, Audit, Counts, List, LockOp, LockReply, QueueOp, Reserved, Settlement, Take, ToolOp,
+        ToolReply, Upcoming, Verdict, clock::ManualClock,
     },
 };
 use tokio::sync::Semaphore;
@@ -25,22 +25,23 @@ fn keys_of(server: &Server, url: &str) -> BTreeMap<Vec<u8>, Vec<u8>> {
 /// Runs a script on the row that each script reads first.
 fn edit_turn(server: &Server, url: &str, edit: &str) {
     let script = format!("local row = redis.call('HGET', KEYS[1], 'turn') {edit}");
-    server.say(&["EVAL", &script, "1", &key(url, "s")]);
+    server.say(&["EVAL", &script, "2", &key(url, "s"), &key(url, "i")]);
 }
 
 /// A newer process has upgraded the store.
-const NEWER: &str = "redis.call('HSET', KEYS[1], 'turn', string.sub(row, 1, 32) .. '\\0\\5')";
-/// It was made before formats had numbers.
-const OLDER: &str = "redis.call('HSET', KEYS[1], 'turn', string.sub(row, 1, 32))";
+const NEWER: &str = "redis.call('HSET', KEYS[1], 'turn', string.sub(row, 1, 32) .. '\\0\\6')";
+/// It was made before formats had numbers, and settings a second row.
+const OLDER: &str =
+    "redis.call('HSET', KEYS[1], 'turn', string.sub(row, 1, 32)) redis.call('HDEL', KEYS[2], '\\0\\0\\1w')";
 /// And nobody has reserved from it yet.
-const UNTOUCHED: &str = "redis.call('HDEL', KEYS[1], 'turn')";
+const UNTOUCHED: &str = "redis.call('HDEL', KEYS[1], 'turn') redis.call('HDEL', KEYS[2], '\\0\\0\\1w')";
 
 #[tokio::test]
 async fn a_process_that_meets_another_format_changes_nothing() {
     let server = Server::start(&[]);
     let (newer, older) = (ErrorKind::Outdated, ErrorKind::Unsupported);
     for (edit, format, kind) in
-        [(NEWER, "format 5", newer), (OLDER, "format 0", older), (UNTOUCHED, "format 0", older)]
+        [(NEWER, "format 6", newer), (OLDER, "format 0", older), (UNTOUCHED, "format 0", older)]
     {
         let url = server.url();
         let store = open(&url).await;
@@ -220,5 +221,38 @@ async fn a_job_with_an_unknown_option_is_held_and_blocks_nobody() {
         clock.advance(Duration::from_mins(1));
         let run = store.reserve(&reserve(2, 10)).await.unwrap().jobs.remove(0);
         assert_eq!((run.job.id, run.job.attempt, run.job.headers.len()), (newer, 1, 1));
+    }
+}
+
+/// Windows and locks of formats before 5 have no length: they end when they would have.
+#[tokio::test]
+async fn windows_and_locks_of_the_format_before_end_in_time() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let (server, begun) = (Server::start(&[]), Timestamp::from_ms(1_800_000_000_000).unwrap());
+    let (url, clock) = (server.url(), ManualClock::new(begun));
+    let store = Arc::new(RedisStore::open(&url, Clock::Manual(clock.clone())).await.unwrap());
+    let client = Client::new(store.clone());
+    let job = || NewJob { unique: Some(Unique::key("k").window(MINUTE)), ..jobs(&client, 1).remove(0) };
+    let acquire = async |owner| {
+        let lock = LockOp::Acquire { name: "l".to_owned(), owner, lease: MINUTE };
+        match store.tool(&ToolOp::Lock(lock)).await.unwrap() {
+            ToolReply::Lock(reply) => matches!(reply, LockReply::Yours(_)),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(client.push(vec![job()]).await.unwrap()[0].is_new() && acquire(1).await);
+    let cut = "for at, length in ipairs({22, 30}) do
+        for _, field in ipairs(redis.call('HKEYS', KEYS[at])) do
+            redis.call('HSET', KEYS[at], field, string.sub(redis.call('HGET', KEYS[at], field), 1, length))
+        end
+    end";
+    server.say(&["EVAL", cut, "2", &key(&url, "u"), &key(&url, "lk")]);
+    assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
+    for (passed, is_over) in
+        [(Duration::ZERO, false), (MINUTE - Duration::from_millis(1), false), (MINUTE, true)]
+    {
+        clock.set(begun.after(passed));
+        let is_new = client.push(vec![job()]).await.unwrap()[0].is_new();
+        assert_eq!((is_new, acquire(2).await), (is_over, is_over), "{passed:?}");
     }
 }

@@ -270,7 +270,7 @@ async fn a_store_of_the_format_before_is_upgraded_by_the_first_write() {
                 drop(store.enqueue(CallId { instance: 5, number: 1 }, &[other]).await.unwrap());
             }
         }
-        assert_eq!(format(), "4", "upgrader {upgrader}");
+        assert_eq!(format(), "5", "upgrader {upgrader}");
         assert_eq!(audit(&store, false).await, []);
         // Rows of both formats stand beside each other.
         let stays = store.get(jobs[1].id).await.unwrap().unwrap();

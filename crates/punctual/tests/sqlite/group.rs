@@ -32,6 +32,8 @@ const AS_BEFORE: &str = "
     ALTER TABLE punctual_past DROP COLUMN result;
     ALTER TABLE punctual_past DROP COLUMN result_type;
     ALTER TABLE punctual_past DROP COLUMN watched;
+    ALTER TABLE punctual_unique DROP COLUMN lasts;
+    ALTER TABLE punctual_lock DROP COLUMN lasts;
     UPDATE punctual_meta SET v = 4 WHERE k = 'schema';
 ";
 

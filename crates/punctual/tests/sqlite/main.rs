@@ -134,7 +134,7 @@ fn a_newer_schema_is_refused() {
     folder.connect().execute("UPDATE punctual_meta SET v = v + 1 WHERE k = 'schema'", []).unwrap();
     let error = SqliteStore::open(folder.path(), SqliteOptions::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Outdated);
-    assert!(error.to_string().contains("has schema version 7, this punctual knows up to 6"), "{error}");
+    assert!(error.to_string().contains("has schema version 8, this punctual knows up to 7"), "{error}");
 }
 
 #[test]

@@ -35,7 +35,7 @@ async fn a_process_that_runs_while_the_file_gets_a_newer_schema_changes_nothing(
     for (what, error) in errors {
         let error = error.unwrap_or_else(|| panic!("{what} went on in a file of a newer schema"));
         assert_eq!(error.kind(), ErrorKind::Outdated, "{what}: {error}");
-        assert!(error.to_string().contains("schema version 7") && error.hint().is_some(), "{what}: {error}");
+        assert!(error.to_string().contains("schema version 8") && error.hint().is_some(), "{what}: {error}");
     }
     let mut app = folder.connect();
     let tx = app.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();

@@ -43,7 +43,7 @@ pub(super) const LOCK_KEYS: [&str; 2] = ["lk", "lz"];
 
 /// The number of this format of keys and rows. A process that finds a later format in a store changes nothing there
 /// and stops. Raise it with each change that an older process would read or write wrongly.
-pub(super) const FORMAT: u16 = 4;
+pub(super) const FORMAT: u16 = 5;
 /// The earliest format that this version reads: all its rows are also rows of [`FORMAT`]. A call that stores something new
 /// raises it, and so does each reserve and settle.
 pub(super) const FORMAT_MIN: u16 = 3;

@@ -6,11 +6,14 @@
 //! timeline with its own `run_at`. So while the first blocked job can run, some job of the key is in the timeline,
 //! and its next event re-checks again. No job is forgotten.
 
+use std::time::Duration;
+
 use crate::{
     core::{
         digest::digest,
         id::JobId,
         job::{JobRecord, Scope, State},
+        silence::shortened,
         time::Timestamp,
     },
     store::{UniqueKey, model::Model},
@@ -36,6 +39,19 @@ pub(crate) struct Held {
     pub(crate) by: JobId,
     /// For a window: when the key becomes void.
     pub(crate) until: Option<Timestamp>,
+    /// For a window: how long it is.
+    lasts: Duration,
+}
+
+impl Held {
+    /// A job takes its key.
+    pub(crate) fn of(job: &JobRecord) -> Self {
+        let lasts = match job.unique.as_ref().map(|unique| unique.scope) {
+            Some(Scope::Window { window_ms }) => Duration::from_millis(window_ms),
+            _ => Duration::ZERO,
+        };
+        Self { by: job.id, until: window_end(job), lasts }
+    }
 }
 
 impl Model {
@@ -49,6 +65,14 @@ impl Model {
             None => self.rows.contains_key(&held.by),
         };
         holds.then_some(held)
+    }
+
+    /// Does the same, and shortens a window that ends later than its length from now, because the clock went back (S14).
+    pub(crate) fn meet_key(&mut self, key: &UniqueKey, now: Timestamp) -> Option<Held> {
+        if let Some(Held { until: Some(until), lasts, .. }) = self.keys.get_mut(key) {
+            *until = shortened(*until, *lasts, now);
+        }
+        self.held(key, now)
     }
 
     /// Frees the key of a job, if the job holds it.

@@ -105,8 +105,8 @@ impl Model {
     fn retry(&mut self, now: Timestamp, id: JobId) -> Acted {
         let row = &self.rows[&id];
         if let Some(key) = UniqueKey::of(&row.job).filter(|_| takes_key_again(row, now)) {
-            let held = Held { by: id, until: window_end(&row.job) };
-            if let Some(other) = self.held(&key, now).filter(|held| held.by != id) {
+            let held = Held::of(&row.job);
+            if let Some(other) = self.meet_key(&key, now).filter(|held| held.by != id) {
                 return Acted::UniqueConflict(other.by);
             }
             self.keys.insert(key, held);

@@ -13,10 +13,7 @@ use crate::{
     },
     store::{
         CallId, Enqueued, Existing, QueueSettings, UniqueKey, check_batch, check_enqueue,
-        model::{
-            LastEnqueue, Model, Row,
-            state::keys::{Held, window_end},
-        },
+        model::{LastEnqueue, Model, Row, state::keys::Held},
         resolve_expiry,
         version_defaults::defaults,
     },
@@ -75,7 +72,7 @@ impl Model {
             return self.met_by_id(new);
         }
         let key = UniqueKey::of_new(new);
-        if let Some(held) = key.as_ref().and_then(|key| self.held(key, now)) {
+        if let Some(held) = key.as_ref().and_then(|key| self.meet_key(key, now)) {
             return self.meet_holder(now, held.by, new);
         }
         if self.is_at_cap(new) {
@@ -83,7 +80,7 @@ impl Model {
         }
         let job = self.resolve(now, new);
         if let Some(key) = key {
-            self.keys.insert(key, Held { by: job.id, until: window_end(&job) });
+            self.keys.insert(key, Held::of(&job));
         }
         let answer = Enqueued::Inserted { id: job.id, run_at: job.run_at };
         if !self.queues.contains_key(&job.queue) {

@@ -36,6 +36,8 @@ local function is_whole(it, drop, key, entry)
     if mark == $GROUPED then length = 44 end
     if mark == $BLOCKED then length = #it == 64 and 64 or 48 end
     if what == 'h' and sub(it, 4, 4) == 'k' then length = 36 end
+    -- A window has its length, unless an older version made it.
+    if what == 'u' and #it == 29 then length = 29 end
     if not length or #it == length then return true end
     found('', nil, 'corrupt', 'an entry of another length')
     if repair then call(drop, key, entry) end
@@ -147,7 +149,7 @@ local function record(id)
     end
     if holds_key(job) and call('HEXISTS', $UNIQUE_KEYS, job.digest) == 0 then
         found(id, job.q, 'stale_key', 'its unique key is free')
-        if repair then rules().put_key(job.digest, id, 0) end
+        if repair then rules().put_key(job) end
     end
 end
 local function history(id)
@@ -267,10 +269,10 @@ end
 local function unique_key(digest, row)
     local id, till = unp('>c16I6', row)
     if 0 < till then
-        if stands($WINDOWS, sub(row, 17) .. digest) then return end
+        if stands($WINDOWS, sub(row, 17, 22) .. digest) then return end
         found(id, nil, 'stale_key', 'a window that would never end')
         if repair then
-            call('ZADD', $WINDOWS, 0, sub(row, 17) .. digest)
+            call('ZADD', $WINDOWS, 0, sub(row, 17, 22) .. digest)
             rules().hint_wide(till)
         end
         return
@@ -282,7 +284,7 @@ local function unique_key(digest, row)
 end
 local function window(key, member)
     local row = call('HGET', $UNIQUE_KEYS, sub(member, 7))
-    if row and sub(row, 17) == sub(member, 1, 6) then return end
+    if row and sub(row, 17, 22) == sub(member, 1, 6) then return end
     found('', nil, 'stale_key', 'the end of a window that is gone')
     if repair then call('ZREM', key, member) end
 end

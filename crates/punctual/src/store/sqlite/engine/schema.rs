@@ -47,6 +47,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../sql/0004_tool.sql"),
     include_str!("../sql/0005_group.sql"),
     include_str!("../sql/0006_result.sql"),
+    include_str!("../sql/0007_lasts.sql"),
 ];
 
 /// The version from which on jobs with a group wait in their own table.

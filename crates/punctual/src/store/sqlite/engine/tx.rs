@@ -71,6 +71,12 @@ pub(crate) fn instant(ms: i64) -> Timestamp {
     Timestamp::saturating_from_ms(ms.max(0).cast_unsigned())
 }
 
+/// Reads how long something lasts; `None` if that is no such number, or an older version did not store it.
+pub(crate) fn length(row: &Row<'_>, at: usize) -> Option<Duration> {
+    let ms: i64 = row.get(at).ok()?;
+    u64::try_from(ms).ok().map(Duration::from_millis)
+}
+
 /// Reads when a job is due; `None` if that is no time. Only an audit can mend it, and it sorts behind all times.
 pub(crate) fn due_time(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<i64>> {
     Ok(match row.get_ref(at)? {

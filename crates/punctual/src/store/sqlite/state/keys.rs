@@ -1,6 +1,8 @@
 //! Unique keys (S4): which job holds one. Concurrency keys (S15): which jobs run, which are blocked, and which of
 //! these is next. The rules are stated in the model's `keys.rs`.
 
+use std::time::Duration;
+
 use rusqlite::{OptionalExtension, params};
 
 use crate::{
@@ -9,6 +11,7 @@ use crate::{
         id::JobId,
         job::{Scope, Unique},
         limits::BLOCKED_SEARCH_MAX,
+        silence::shortened,
         time::Timestamp,
     },
     store::{
@@ -17,7 +20,7 @@ use crate::{
             engine::{
                 fault::Step,
                 sql::named,
-                tx::{Q, Tx, due_time, instant, int, ms},
+                tx::{Q, Tx, due_time, instant, int, length, ms},
             },
             state::{
                 codec::{Columns, Job, Opts},
@@ -33,6 +36,7 @@ use rusqlite::{Row, types::Value};
 const UNIQUE: &str = include_str!("../sql/unique_keys.sql");
 const HOLDER: &str = named(UNIQUE, "holder");
 const HOLD: &str = named(UNIQUE, "hold");
+const END_WINDOW: &str = named(UNIQUE, "end_window");
 const FREE: &str = named(UNIQUE, "free");
 
 const CONCURRENCY: &str = include_str!("../sql/concurrency_keys.sql");
@@ -78,6 +82,14 @@ fn encoded(kind: &str, opts: &Opts, unique: &Unique) -> Vec<u8> {
     encode(unique.kind_of(kind), opts.group.as_deref(), concurrency_key, &unique.key)
 }
 
+/// A row of `punctual_unique`.
+struct KeyRow {
+    id: JobId,
+    until: Option<Timestamp>,
+    /// How long a window is, unless an older version made it.
+    lasts: Option<Duration>,
+}
+
 /// The holder of a key.
 #[derive(Clone, Debug)]
 pub(crate) struct Holder {
@@ -89,18 +101,40 @@ pub(crate) struct Holder {
 impl Tx<'_> {
     /// Returns the holder of a key, if it is held now.
     pub(crate) fn holder(&mut self, qid: i64, key: &[u8]) -> Step<Option<Holder>> {
-        let read = self
-            .conn
-            .prepare_cached(HOLDER)?
-            .query_row(params![qid, key], |row| {
-                let mut c = Columns::new(row);
-                Ok((c.id(0), c.optional(1, Columns::time)))
-            })
-            .optional()?;
-        let Some((Some(id), until)) = read else { return Ok(None) };
-        let job = self.job(id)?;
-        let held = until.map_or(job.is_some(), |until| self.now < until);
-        Ok(held.then_some(Holder { id, job }))
+        let Some(row) = self.key_row(qid, key)? else { return Ok(None) };
+        self.holder_by(&row)
+    }
+
+    /// Does the same for the key that a new or retried job needs. Shortens a window that ends later than its length from now, because
+    /// the clock went back (S14).
+    pub(crate) fn meet_key(&mut self, qid: i64, kind: &str, opts: &Opts) -> Step<Option<Holder>> {
+        let Some(unique) = &opts.unique else { return Ok(None) };
+        let key = encoded(kind, opts, unique);
+        let Some(mut row) = self.key_row(qid, &key)? else { return Ok(None) };
+        if let (Some(until), Some(lasts)) = (row.until, row.lasts) {
+            let end = shortened(until, lasts, self.now);
+            if end != until {
+                self.conn.prepare_cached(END_WINDOW)?.execute(params![qid, key, ms(end)])?;
+                row.until = Some(end);
+            }
+        }
+        self.holder_by(&row)
+    }
+
+    fn key_row(&self, qid: i64, key: &[u8]) -> Step<Option<KeyRow>> {
+        let mut holder = self.conn.prepare_cached(HOLDER)?;
+        let row = holder.query_row(params![qid, key], |row| {
+            let mut c = Columns::new(row);
+            let until = c.optional(1, Columns::time);
+            Ok(c.id(0).map(|id| KeyRow { id, until, lasts: length(row, 2) }))
+        });
+        Ok(row.optional()?.flatten())
+    }
+
+    fn holder_by(&mut self, row: &KeyRow) -> Step<Option<Holder>> {
+        let job = self.job(row.id)?;
+        let held = row.until.map_or(job.is_some(), |until| self.now < until);
+        Ok(held.then_some(Holder { id: row.id, job }))
     }
 
     /// Returns the holder of the key that a job of this kind with these options needs.
@@ -120,12 +154,13 @@ impl Tx<'_> {
         created_at: Timestamp,
     ) -> Step<()> {
         let Some(unique) = &opts.unique else { return Ok(()) };
-        let (scope, until) = match unique.scope {
+        let (scope, lasts) = match unique.scope {
             Scope::UntilDone => (0, None),
             Scope::UntilStart => (1, None),
-            Scope::Window { .. } => (2, window_end(unique, created_at)),
+            Scope::Window { window_ms } => (2, Some(window_ms.cast_signed())),
         };
-        let row = params![qid, encoded(kind, opts, unique), id.as_bytes(), scope, until.map(ms)];
+        let until = window_end(unique, created_at).map(ms);
+        let row = params![qid, encoded(kind, opts, unique), id.as_bytes(), scope, until, lasts];
         self.conn.prepare_cached(HOLD)?.execute(row)?;
         Ok(())
     }

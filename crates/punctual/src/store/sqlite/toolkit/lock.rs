@@ -1,16 +1,21 @@
 //! Locks, with one row each.
 
+use std::time::Duration;
+
 use rusqlite::{OptionalExtension, params};
 
 use super::forget;
 use crate::{
-    core::time::Timestamp,
+    core::{
+        silence::shortened,
+        time::{Timestamp, ceil_ms},
+    },
     store::{
         Held, LOCK_NOTIFICATION, LockOp, LockReply,
         sqlite::engine::{
             fault::Step,
             sql::named,
-            tx::{Tx, instant, int, ms},
+            tx::{Tx, instant, int, length, ms},
         },
         toolkit::TOOL_MEMORY,
     },
@@ -19,6 +24,7 @@ use crate::{
 const FILE: &str = include_str!("../sql/lock.sql");
 const GET: &str = named(FILE, "get");
 const PUT: &str = named(FILE, "put");
+const END: &str = named(FILE, "end");
 const REMOVE: &str = named(FILE, "remove");
 const LIST: &str = named(FILE, "list");
 const FORGET: &str = named(FILE, "forget");
@@ -28,6 +34,8 @@ struct Holding {
     owner: [u8; 16],
     fence: i64,
     until: Timestamp,
+    /// How long its lease is, unless an older version stored it.
+    lasts: Option<Duration>,
 }
 
 pub(crate) fn lock(tx: &mut Tx<'_>, op: &LockOp) -> Step<LockReply> {
@@ -35,18 +43,19 @@ pub(crate) fn lock(tx: &mut Tx<'_>, op: &LockOp) -> Step<LockReply> {
         LockOp::Acquire { name, owner, lease } => {
             let fence = match holding(tx, name)? {
                 Some(is) if is.owner != owner.to_be_bytes() => {
+                    tx.conn.prepare_cached(END)?.execute(params![name, ms(is.until)])?;
                     return Ok(LockReply::Taken(is.tell(tx, name)));
                 }
                 Some(is) => is.fence,
                 None => tx.next_fence()?,
             };
             let until = tx.now.after(*lease);
-            hold(tx, name, &Holding { owner: owner.to_be_bytes(), fence, until })
+            hold(tx, name, &Holding { owner: owner.to_be_bytes(), fence, until, lasts: Some(*lease) })
         }
         LockOp::Extend { name, owner, lease } => match last_holding(tx, name)? {
             Some(is) if is.owner == owner.to_be_bytes() && tx.now < is.until.after(TOOL_MEMORY) => {
                 let until = tx.now.after(*lease);
-                hold(tx, name, &Holding { until, ..is })
+                hold(tx, name, &Holding { until, lasts: Some(*lease), ..is })
             }
             Some(is) if tx.now < is.until => Ok(LockReply::Taken(is.tell(tx, name))),
             _ => Ok(LockReply::Free),
@@ -77,16 +86,24 @@ fn holding(tx: &Tx<'_>, name: &str) -> Step<Option<Holding>> {
     Ok(last_holding(tx, name)?.filter(|is| tx.now < is.until))
 }
 
+/// Returns the holding of a lock, or the last one, which has ended. It ends earlier than stored if the clock went back (S14).
 fn last_holding(tx: &Tx<'_>, name: &str) -> Step<Option<Holding>> {
     let mut stmt = tx.conn.prepare_cached(GET)?;
     let read = stmt.query_row([name], |row| {
-        Ok(Holding { owner: row.get(0)?, fence: row.get(1)?, until: instant(row.get(2)?) })
+        let lasts = length(row, 3);
+        Ok(Holding { owner: row.get(0)?, fence: row.get(1)?, until: end(tx, row.get(2)?, lasts), lasts })
     });
     Ok(read.optional()?)
 }
 
+fn end(tx: &Tx<'_>, until: i64, lasts: Option<Duration>) -> Timestamp {
+    let until = instant(until);
+    lasts.map_or(until, |lasts| shortened(until, lasts, tx.now))
+}
+
 fn hold(tx: &Tx<'_>, name: &str, is: &Holding) -> Step<LockReply> {
-    tx.conn.prepare_cached(PUT)?.execute(params![name, is.owner, is.fence, ms(is.until)])?;
+    let lasts = is.lasts.map(|lasts| ceil_ms(lasts).cast_signed());
+    tx.conn.prepare_cached(PUT)?.execute(params![name, is.owner, is.fence, ms(is.until), lasts])?;
     forget(tx, FORGET)?;
     Ok(LockReply::Yours(is.tell(tx, name)))
 }
@@ -94,7 +111,7 @@ fn hold(tx: &Tx<'_>, name: &str, is: &Holding) -> Step<LockReply> {
 fn list(tx: &Tx<'_>, limit: usize) -> Step<LockReply> {
     let mut stmt = tx.conn.prepare_cached(LIST)?;
     let rows = stmt.query_map(params![tx.now_ms(), int(limit + 1)], |row| {
-        let until = instant(row.get(2)?);
+        let until = end(tx, row.get(2)?, length(row, 3));
         Ok(held(tx, row.get(0)?, row.get(1)?, until))
     })?;
     let mut locks = rows.collect::<Result<Vec<_>, _>>()?;

@@ -134,7 +134,7 @@ fn change(tx: &mut Tx<'_>, q: Q, mut job: Job, action: &Action) -> Step<Acted> {
 /// Makes an ended job wait again (S11).
 fn retry(tx: &mut Tx<'_>, q: Q, mut job: Job, ended: &EndedRow) -> Step<Acted> {
     if takes_key_again(&job, tx.now) {
-        if let Some(other) = tx.holder_of(job.qid, &job.kind, &job.opts)?.filter(|holder| holder.id != job.id)
+        if let Some(other) = tx.meet_key(job.qid, &job.kind, &job.opts)?.filter(|holder| holder.id != job.id)
         {
             return Ok(Acted::UniqueConflict(other.id));
         }

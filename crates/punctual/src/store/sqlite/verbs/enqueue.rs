@@ -132,7 +132,7 @@ fn insert_one(tx: &mut Tx<'_>, new: &NewJob) -> Step<Enqueued> {
         }
         if let Some(unique) = &new.unique {
             let opts = Opts::of(new, &tx.at(q).settings.defaults);
-            if let Some(holder) = tx.holder_of(tx.at(q).qid, &new.kind, &opts)? {
+            if let Some(holder) = tx.meet_key(tx.at(q).qid, &new.kind, &opts)? {
                 return meet(tx, q, &holder, new, unique, opts);
             }
         }

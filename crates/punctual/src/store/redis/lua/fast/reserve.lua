@@ -35,7 +35,7 @@ local function reserve_one(acks, from)
         if 16 <= flags then acked_gid = 4 <= flags % 8 and sub(acked_run, 49, 64) or sub(acked_run, 33, 48) end
         if acked_gid and #acked_gid < 16 then return end
         if 4 <= flags % 8 then
-            -- A row of 22 bytes: the id, and when a window ends.
+            -- The row of a window is left to the general path.
             local holder = call('HGET', $UNIQUE_KEYS, sub(acked_run, 33, 48))
             if holder and sub(holder, 17) ~= '\0\0\0\0\0\0' then return end
             freed = holder and sub(holder, 1, 16) == acked and sub(acked_run, 33, 48)

@@ -107,24 +107,49 @@ local function holder(digest)
     end
     return nil
 end
-local function put_key(digest, id, till)
-    local row = call('HGET', $UNIQUE_KEYS, digest)
-    if row and sub(row, 17) ~= NONE then call('ZREM', $WINDOWS, sub(row, 17) .. digest) end
-    call('HSET', $UNIQUE_KEYS, digest, id .. at6(till))
-    if 0 < till then
-        call('ZADD', $WINDOWS, 0, at6(till) .. digest)
-        hint_wide(till)
-    end
+local function forget_window(digest, row)
+    local till = sub(row, 17, 22)
+    if till ~= NONE then call('ZREM', $WINDOWS, till .. digest) end
+end
+local function put_window(digest, id, till, lasts)
+    if shard.format < $FORMAT then shard.put_shard() end
+    call('HSET', $UNIQUE_KEYS, digest, id .. pack('>I6I7', till, lasts))
+    call('ZADD', $WINDOWS, 0, at6(till) .. digest)
+    hint_wide(till)
 end
 -- Returns until when a job holds its key if its enqueue decided that, else 0.
 local function window_end(job)
     return job.scope == $WINDOW and min(job.created + job.window, $INSTANT_MAX_MS) or 0
 end
+-- Makes a job the holder of its key.
+local function put_key(job)
+    local row = call('HGET', $UNIQUE_KEYS, job.digest)
+    if row then forget_window(job.digest, row) end
+    if job.scope == $WINDOW then
+        put_window(job.digest, job.id, window_end(job), job.window)
+    else
+        call('HSET', $UNIQUE_KEYS, job.digest, job.id .. NONE)
+    end
+end
+-- Returns the holder of the key that a new or retried job needs. Shortens a window that ends later than its length from now, because
+-- the clock went back (S14).
+local function meet_key(digest)
+    local row = call('HGET', $UNIQUE_KEYS, digest)
+    if row and #row == 29 then
+        local id, till, lasts = unp('>c16I6I7', row)
+        local longest = min(now + lasts, $INSTANT_MAX_MS)
+        if longest + $STEP_BACK_MIN < till then
+            forget_window(digest, row)
+            put_window(digest, id, longest, lasts)
+        end
+    end
+    return holder(digest)
+end
 local function free(digest, id)
     local row = call('HGET', $UNIQUE_KEYS, digest)
     if row and sub(row, 1, 16) == id then
         call('HDEL', $UNIQUE_KEYS, digest)
-        if sub(row, 17) ~= NONE then call('ZREM', $WINDOWS, sub(row, 17) .. digest) end
+        forget_window(digest, row)
     end
 end
 local function free_key(job)
@@ -133,4 +158,4 @@ end
 
 rules.touch, rules.is_full, rules.touch_group, rules.live_member, rules.put_live, rules.end_live = touch, is_full, touch_group, live_member, put_live, end_live
 rules.first_live, rules.end_keyed, rules.end_lost, rules.timed, rules.is_behind, rules.holder = first_live, end_keyed, end_lost, timed, is_behind, holder
-rules.put_key, rules.window_end, rules.free, rules.free_key = put_key, window_end, free, free_key
+rules.put_key, rules.meet_key, rules.window_end, rules.free, rules.free_key = put_key, meet_key, window_end, free, free_key

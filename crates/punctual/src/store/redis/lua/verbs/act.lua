@@ -12,7 +12,7 @@ mark()
 put_shard()
 local action, a, b = ARGV[2], ARGV[3], ARGV[4]
 local answers = {}
-local load, holder, put_key, window_end = rules().load, rules().holder, rules().put_key, rules().window_end
+local load, put_key, window_end = rules().load, rules().put_key, rules().window_end
 local put_history, put_waiting, leave_waiting = rules().put_history, rules().put_waiting, rules().leave_waiting
 local ENDED = {[$DONE] = true, [$CANCELLED] = true, [$DEAD] = true}
 
@@ -41,12 +41,12 @@ end
 
 local function retry(job)
     if takes_key_again(job) then
-        local other = holder(job.digest)
+        local other = rules().meet_key(job.digest)
         if other and other ~= job.id then
             answers[#answers + 1] = 'U' .. other .. char(job.state)
             return
         end
-        put_key(job.digest, job.id, window_end(job))
+        put_key(job)
     end
     rules().leave_ended(job)
     job.state, job.ended, job.reason, job.notes, job.result = $WAITING, nil, nil, nil, nil
@@ -109,7 +109,7 @@ end
 
 for i = 5, #ARGV, 3 do
     local id, digest, guard = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-    if id == '' then id = holder(digest) end
+    if id == '' then id = rules().holder(digest) end
     local job = id and load(id)
     if not job or guard ~= '' and number_of(sub(guard, 6)) ~= job.q then
         not_found()

@@ -309,7 +309,7 @@ for i = 1, n do
         if not answer and plan.key_at then
             digest = unp('>c16', rest, plan.key_at)
             if fresh_keys[digest] then flush() end
-            local by = rules().holder(digest)
+            local by = rules().meet_key(digest)
             if by then
                 -- A queue that is or was pinned gives a job another id here. It does not meet itself.
                 local is_itself = sub(by, 1, 8) == sub(id, 1, 8) and sub(by, 11) == sub(id, 11)
@@ -366,7 +366,7 @@ for i = 1, n do
         if has_twins then known[id], known_in[id] = rules().kind_of(rec), q end
         if digest then
             local _, window = unp('>c16I7', rest, plan.key_at)
-            rules().put_key(digest, id, rules().window_end({scope = math.floor(plan.level / 16), created = now, window = window}))
+            rules().put_key({digest = digest, id = id, scope = math.floor(plan.level / 16), created = now, window = window})
             fresh_keys[digest] = true
         end
         if by_job then put_here[#put_here + 1] = 'I' .. id end
