@@ -87,8 +87,11 @@ local function read_shard()
     else
         shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, shard.is_new = 0, 0, 0, 0, 0, true
         shard.silences = ''
-        -- Before there were format numbers, none was stored. The first write into a new shard stores the number.
-        shard.format = (row or 0 < call('HLEN', $QUEUES)) and 0 or $FORMAT
+        -- The first write into a new shard stores its format. Before there were format numbers, none was stored. Beside settings in
+        -- two rows, which later formats have, something else removed it, and the next write stores it again.
+        local of = call('HSCAN', $QUEUES, '0', 'COUNT', 1)[2][2]
+        local is_new = not row and call('HLEN', $QUEUES) == 0
+        shard.format = (is_new or of and call('HEXISTS', $SETTINGS, of .. 'w') == 1) and $FORMAT or 0
     end
 end
 local function put_shard()
@@ -99,7 +102,7 @@ end
 shard.put_shard = put_shard
 read_shard()
 -- A store with a later format, or with one that this version cannot read, is neither read nor changed. Each put_shard() raises
--- format 3 to 4, and so does each write that format 3 does not have.
+-- an earlier format, and so does each write that it does not have.
 if $FORMAT < shard.format or shard.format < $FORMAT_MIN then return redis.error_reply('FORMAT ' .. shard.format) end
 -- Returns the doubt, as core/steady.rs has it: when the mark after the gap came, and steady time then; nothing if the clock is believed.
 -- Cost: one command while it is doubted.
