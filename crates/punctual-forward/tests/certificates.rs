@@ -176,6 +176,31 @@ async fn a_broker_that_demands_a_certificate_is_spoken_to_with_one_only() {
     assert_eq!(server.heard(), b"AMQP\0\0\x09\x01");
 }
 
+/// An address with TLS for a broker without it, and the other way round: what to write instead is said.
+#[tokio::test]
+async fn a_broker_that_uses_tls_or_not_as_its_address_does_not_is_named() {
+    let certificates = Certificates::new();
+    let with_tls = Server::start(&certificates).await;
+    // What RabbitMQ does with a connection that does not begin with its protocol.
+    let without = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = without.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = without.accept().await {
+            let _ = stream.read(&mut [0; 1_024]).await;
+            let _ = stream.write_all(b"AMQP\0\0\x09\x01").await;
+        }
+    });
+    for (scheme, port, advice) in
+        [("amqp", with_tls.port, "write amqps://"), ("amqps", port, "write amqp://")]
+    {
+        let to = format!("{scheme}://127.0.0.1:{port}/?routing_key=q");
+        let refused = Forwarder::to(&to).unwrap().check().await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+        let text = refused.with_causes().to_string();
+        assert!(text.contains(advice), "{scheme}: {text}");
+    }
+}
+
 #[test]
 fn certificates_that_can_not_be_used_are_refused_at_the_start() {
     let certificates = Certificates::new();

@@ -133,6 +133,32 @@ impl Link {
         Ok(channel)
     }
 
+    /// Says what to write instead if one side may use TLS and the other does not.
+    fn explained(&self, error: lapin::Error) -> lapin::Error {
+        use std::io::ErrorKind::{ConnectionAborted, ConnectionReset, InvalidData, UnexpectedEof};
+
+        let is_tls = self.uri.starts_with("amqps:");
+        let is_foreign = match error.kind() {
+            // A certificate that is refused is invalid data, too.
+            lapin::ErrorKind::IOError(io) if is_tls => {
+                io.kind() == InvalidData && io.to_string().contains("corrupt message")
+            }
+            lapin::ErrorKind::IOError(io) => {
+                matches!(io.kind(), ConnectionAborted | ConnectionReset | UnexpectedEof)
+            }
+            lapin::ErrorKind::ParsingError(_) => !is_tls,
+            _ => false,
+        };
+        if !is_foreign {
+            return error;
+        }
+        let (what, scheme) = if is_tls { ("no TLS", "amqp") } else { ("TLS", "amqps") };
+        let text = format!(
+            "the broker's answer is none; if it uses {what} at this port, write {scheme}:// ({error})"
+        );
+        std::io::Error::new(InvalidData, text).into()
+    }
+
     async fn connect(&self, state: &mut State) -> Result<Connection, lapin::Error> {
         let (since, mut attempt) = match state.attempt.take() {
             Some((since, attempt)) if since.elapsed() < HANG_MAX => (since, attempt),
@@ -147,7 +173,7 @@ impl Link {
             }
         };
         match timeout(CONNECT_MAX, &mut attempt).await {
-            Ok(Ok(connection)) => connection,
+            Ok(Ok(connection)) => connection.map_err(|error| self.explained(error)),
             Ok(Err(panicked)) => Err(std::io::Error::other(panicked).into()),
             Err(_) => {
                 state.attempt = Some((since, attempt));
