@@ -49,6 +49,13 @@ impl Readiness {
             Ok(Err(error)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{}\n", error.with_causes())),
             Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the store does not answer\n".to_owned()),
         };
+        let was_ready = last.as_ref().is_none_or(|(_, (status, _))| *status == StatusCode::OK);
+        let is_ready = answer.0 == StatusCode::OK;
+        if was_ready && !is_ready {
+            tracing::warn!(target: "punctual", "not ready: {}", answer.1.trim_end());
+        } else if !was_ready && is_ready {
+            tracing::info!(target: "punctual", "ready again");
+        }
         *last = Some((Instant::now(), answer.clone()));
         answer
     }

@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use crate::{
     exec::signal,
     fixture::{A, Cli, said, wait},
+    listen::get,
 };
 
 /// A process that reports its health, and ends with its test.
@@ -113,6 +114,33 @@ fn a_forwarder_reports_what_its_jobs_wait_for() {
     assert!(line.contains("No such file or directory"), "{line}");
     t.ok(&format!("cancel {A}"));
     reporter.answers("ok, ");
+}
+
+/// Another program holds the file locked: each process that waits for it says so soon, in its log and to its probes, and none asks to
+/// be restarted.
+#[test]
+fn who_waits_for_a_locked_file_says_so() {
+    let t = Cli::new();
+    t.ok(&format!("push k --id {A} --in 3s"));
+    let mut reporter = Reporter::start(&t, &["work", "--exec", "true"]);
+    reporter.answers("ok, ");
+    let addr = free_addr().to_string();
+    let server = t.command(["serve", "--listen", &addr]).spawn().unwrap();
+    wait(|| get(&addr, "/readyz").filter(|line| line.starts_with("ok, ")), || "it is never ready".to_owned());
+    let locked = rusqlite::Connection::open(t.path("punctual.db")).unwrap();
+    locked.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let waits = reporter.answers("held up: the store has not answered for ");
+    wait(|| get(&addr, "/readyz").is_none().then_some(()), || waits.clone());
+    assert!(get(&addr, "/healthz").unwrap().starts_with("ok, "));
+    locked.execute_batch("ROLLBACK").unwrap();
+    reporter.answers("ok, ");
+    wait(|| get(&addr, "/readyz").filter(|line| line.starts_with("ok, ")), || "it is never ready".to_owned());
+    t.wait_for(A, "done");
+    reporter.signal();
+    signal(&server, Signal::TERM);
+    let (worker, server) = (said(reporter.child.take().unwrap()), said(server));
+    assert!(worker.err.contains("the store has not answered for 4s"), "{worker:#?}");
+    assert!(server.err.contains("not ready: the store does not answer"), "{server:#?}");
 }
 
 #[test]

@@ -6,15 +6,18 @@
 //!
 //! It decides nothing: the loop repeats its calls whatever it says.
 
-use std::time::Duration;
+use std::{convert::Infallible, future::pending, time::Duration};
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::health::Liveness;
 use crate::core::{
     error::{Error, ErrorKind, chain},
     job::cut_error,
 };
+
+/// After how long the log has that a call waits for its answer.
+const SAID_AFTER: Duration = Duration::from_secs(4);
 
 /// Calls of a loop that have failed since the last one that was answered.
 #[derive(Debug, Default)]
@@ -66,17 +69,25 @@ impl Trouble {
             let now = Instant::now();
             self.held_up(now.duration_since(begin), now)
         };
+        let said = async {
+            sleep(SAID_AFTER).await;
+            // Else the log has the error of a call before.
+            if self.since.is_none() {
+                tracing::warn!(target: "punctual", "the store has not answered for {SAID_AFTER:?}; jobs wait for it");
+            }
+            pending::<Infallible>().await
+        };
         tokio::select! {
             biased;
             answer = call => answer,
             never = liveness.keep_waiting(held_up) => match never {},
+            never = said => match never {},
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::sleep;
     use tokio_util::sync::CancellationToken;
 
     use super::*;
