@@ -196,7 +196,7 @@ async fn a_broker_that_uses_tls_or_not_as_its_address_does_not_is_named() {
         let to = format!("{scheme}://127.0.0.1:{port}/?routing_key=q");
         let refused = Forwarder::to(&to).unwrap().check().await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
-        let text = refused.with_causes().to_string();
+        let text = refused.with_causes();
         assert!(text.contains(advice), "{scheme}: {text}");
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use rustix::process::Signal;
 
 use crate::{
-    exec::signal,
+    exec::{Worker, signal},
     fixture::{A, Cli, said, wait},
     listen::get,
 };
@@ -125,7 +125,7 @@ fn who_waits_for_a_locked_file_says_so() {
     let mut reporter = Reporter::start(&t, &["work", "--exec", "true"]);
     reporter.answers("ok, ");
     let addr = free_addr().to_string();
-    let server = t.command(["serve", "--listen", &addr]).spawn().unwrap();
+    let server = Worker(Some(t.command(["serve", "--listen", &addr]).spawn().unwrap()));
     wait(|| get(&addr, "/readyz").filter(|line| line.starts_with("ok, ")), || "it is never ready".to_owned());
     let locked = rusqlite::Connection::open(t.path("punctual.db")).unwrap();
     locked.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -137,8 +137,7 @@ fn who_waits_for_a_locked_file_says_so() {
     wait(|| get(&addr, "/readyz").filter(|line| line.starts_with("ok, ")), || "it is never ready".to_owned());
     t.wait_for(A, "done");
     reporter.signal();
-    signal(&server, Signal::TERM);
-    let (worker, server) = (said(reporter.child.take().unwrap()), said(server));
+    let (worker, server) = (said(reporter.child.take().unwrap()), server.stop());
     assert!(worker.err.contains("the store has not answered for 4s"), "{worker:#?}");
     assert!(server.err.contains("not ready: the store does not answer"), "{server:#?}");
 }

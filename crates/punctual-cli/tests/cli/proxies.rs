@@ -181,8 +181,9 @@ fn nginx_is_set_up_as_the_page_says() {
         let folders: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|name| format!("{name}_temp_path {name};\n"))
             .concat();
+        // One process: a killed master would leave its worker behind.
         format!(
-            "user root;\ndaemon off;\npid pid;\nevents {{}}\nhttp {{\naccess_log off;\n{folders}{server}}}\n"
+            "master_process off;\ndaemon off;\npid pid;\nevents {{}}\nhttp {{\naccess_log off;\n{folders}{server}}}\n"
         )
     };
     let prefix = served.store().path("").display().to_string();

@@ -150,8 +150,8 @@ fn a_newer_version_changes_nothing_in_a_store_that_it_cannot_upgrade() {
     let store = format!("--store {url}");
     t.ok(&format!("push k --id {A} {store}"));
     let own = OsString::from(env!("CARGO_BIN_EXE_punctual"));
-    // The number before its own is that of a format which it upgrades.
-    let by = -2;
+    // The two numbers before its own are those of formats which it upgrades.
+    let by = -3;
     move_format(&server, &url, by);
     let place = Place::Server(Box::new(server), url);
     let before = place.picture(&t);

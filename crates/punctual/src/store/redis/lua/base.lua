@@ -89,8 +89,8 @@ local function read_shard()
         shard.silences = ''
         -- The first write into a new shard stores its format. Before there were format numbers, none was stored. Beside settings in
         -- two rows, which later formats have, something else removed it, and the next write stores it again.
-        local of = call('HSCAN', $QUEUES, '0', 'COUNT', 1)[2][2]
         local is_new = not row and call('HLEN', $QUEUES) == 0
+        local of = not is_new and call('HSCAN', $QUEUES, '0', 'COUNT', 1)[2][2]
         shard.format = (is_new or of and call('HEXISTS', $SETTINGS, of .. 'w') == 1) and $FORMAT or 0
     end
 end
