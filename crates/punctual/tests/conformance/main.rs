@@ -36,6 +36,7 @@ mod result;
 mod retention;
 mod settle;
 mod silence;
+mod steps;
 mod take;
 mod time;
 mod unique;
@@ -281,6 +282,9 @@ conformance!(
         a_small_step_back_shortens_no_lease,
         a_clock_there_and_back_holds_no_job_of_a_dead_worker,
         a_pause_does_not_outlast_a_step_back;
+    steps:
+        a_clock_that_was_ahead_holds_nothing_for_longer,
+        a_step_that_is_taken_back_frees_nothing;
     take:
         a_taken_job_is_done_at_once,
         only_jobs_that_are_old_enough_are_taken,
