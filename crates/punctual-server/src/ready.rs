@@ -36,8 +36,14 @@ impl Readiness {
         Self { client: client.clone(), is_read_only, last: Arc::default(), store_is: Arc::default() }
     }
 
-    /// Returns the answer of a probe.
+    /// Returns the answer of a probe. One that gives up before it leaves the answer to the log and to the next one.
     pub(crate) async fn now(&self) -> Answer {
+        let readiness = self.clone();
+        let answer = tokio::spawn(async move { readiness.answer().await }).await;
+        answer.unwrap_or_else(|error| (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n")))
+    }
+
+    async fn answer(&self) -> Answer {
         let mut last = self.last.lock().await;
         if let Some((at, answer)) = &*last
             && at.elapsed() < REPEATED

@@ -153,9 +153,7 @@ impl Link {
             return error;
         }
         let (what, scheme) = if is_tls { ("no TLS", "amqp") } else { ("TLS", "amqps") };
-        let text = format!(
-            "the broker's answer is none; if it uses {what} at this port, write {scheme}:// ({error})"
-        );
+        let text = format!("{error}; if the broker uses {what} at this port, write {scheme}://");
         std::io::Error::new(InvalidData, text).into()
     }
 

@@ -25,11 +25,41 @@ pub(crate) const SILENCE_MAX_MS: u64 = 2 * LEASE_MAX.as_millis() as u64;
 /// A clock that went back by no more than this shortens no lease: calls that overlap can read their times in another order.
 pub(crate) const STEP_BACK_MIN: Duration = Duration::from_mins(1);
 
-/// Returns the end of a window or of the holding of a lock, which lasts so long. If that ends later than its length from now, the clock
-/// went back, and it ends at its length from now (S14).
-pub(crate) fn shortened(until: Timestamp, lasts: Duration, now: Timestamp) -> Timestamp {
-    let longest = now.after(lasts);
-    if longest.after(STEP_BACK_MIN) < until { longest } else { until }
+/// How long a window or the holding of a lock is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Term {
+    pub(crate) until: Timestamp,
+    pub(crate) lasts: Duration,
+    /// Its end while the clock is behind its beginning, since somebody needed it then.
+    pub(crate) short: Option<Timestamp>,
+}
+
+impl Term {
+    pub(crate) const fn new(until: Timestamp, lasts: Duration) -> Self {
+        Self { until, lasts, short: None }
+    }
+
+    /// Returns when it ends, as it looks now. If that is not later than now, it is over.
+    ///
+    /// If the clock is behind its beginning by more than a minute, the clock went back, and it ends at most its length from the
+    /// instant at which somebody first needed it (S14). When the clock is right again, it ends when it would have.
+    pub(crate) fn end(&self, now: Timestamp) -> Timestamp {
+        let longest = now.after(self.lasts);
+        if self.until <= longest.after(STEP_BACK_MIN) {
+            return self.until;
+        }
+        self.short.filter(|short| *short <= longest.after(STEP_BACK_MIN)).unwrap_or(longest)
+    }
+
+    /// Notes that somebody needs it; returns whether that changes it.
+    pub(crate) fn note(&mut self, now: Timestamp) -> bool {
+        let end = self.end(now);
+        let is_changed = end != self.until && self.short != Some(end);
+        if is_changed {
+            self.short = Some(end);
+        }
+        is_changed
+    }
 }
 
 /// A silence that may still hold leases back.

@@ -284,7 +284,8 @@ conformance!(
         a_pause_does_not_outlast_a_step_back;
     steps:
         a_clock_that_was_ahead_holds_nothing_for_longer,
-        a_step_that_is_taken_back_frees_nothing;
+        a_step_that_is_taken_back_frees_nothing,
+        a_step_back_that_is_taken_back_frees_nothing;
     take:
         a_taken_job_is_done_at_once,
         only_jobs_that_are_old_enough_are_taken,

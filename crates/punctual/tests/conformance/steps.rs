@@ -13,9 +13,6 @@ use crate::fixture::{Fixture, at, millis, secs};
 const LASTS_MS: u64 = 300_000;
 /// How far the clock is wrong, in ms: around the bounds of a minute and of two, and far beyond.
 const STEPS_MS: [u64; 8] = [1_000, 59_000, 61_000, 119_000, 121_000, 3_600_000, 86_400_000, 365 * 86_400_000];
-/// A step back by up to this shortens nothing, in ms.
-const SMALL_MS: u64 = 60_000;
-
 /// What is held for a time.
 #[derive(Clone, Copy, Debug)]
 enum Thing {
@@ -65,8 +62,8 @@ impl Thing {
     }
 }
 
-/// S14: what began while the clock was ahead is held for its length after the first that wants it, and no longer; by up to a
-/// minute more if the clock was ahead by no more than that, and a log of calls by up to its period.
+/// S14: what began while the clock was ahead is held for its length after the first that wants it. If the clock reaches its
+/// beginning before that, it ends when it would have, which is as much later as the clock was ahead.
 pub(crate) async fn a_clock_that_was_ahead_holds_nothing_for_longer(t: Fixture) {
     for (round, step_ms) in STEPS_MS.into_iter().enumerate() {
         let begin = 1_000_000 * round as u64;
@@ -82,9 +79,12 @@ pub(crate) async fn a_clock_that_was_ahead_holds_nothing_for_longer(t: Fixture) 
             );
             t.clock.set(at(begin + LASTS_MS - 1));
             assert!(!thing.take(&t, round, 2).await, "{thing:?}, {step_ms} ms ahead, before its end");
-            // A log of calls can go on for another period.
-            let longest = if matches!(thing, Thing::Log) { LASTS_MS } else { SMALL_MS };
-            t.clock.set(at(begin + LASTS_MS + step_ms.min(longest)));
+            let later_ms = match thing {
+                Thing::Log => step_ms.min(LASTS_MS),
+                _ if LASTS_MS < step_ms => 0,
+                _ => step_ms,
+            };
+            t.clock.set(at(begin + LASTS_MS + later_ms));
             assert!(thing.take(&t, round, 2).await, "{thing:?}, {step_ms} ms ahead, after its end");
         }
     }
@@ -117,6 +117,23 @@ pub(crate) async fn a_step_that_is_taken_back_frees_nothing(t: Fixture) {
                     "{thing:?}, {step_ms} ms ahead, {ms} ms later"
                 );
             }
+        }
+    }
+}
+
+/// S14: who wants a thing while the clock is behind its beginning does not get it when the clock is right again.
+pub(crate) async fn a_step_back_that_is_taken_back_frees_nothing(t: Fixture) {
+    for (round, step_ms) in STEPS_MS.into_iter().enumerate() {
+        let begin = STEPS_MS[STEPS_MS.len() - 1] + 1_000_000 * (1 + round as u64);
+        for thing in [Thing::Window, Thing::WindowOfGone, Thing::Lock] {
+            t.clock.set(at(begin));
+            assert!(thing.take(&t, round, 1).await, "{thing:?}");
+            for ms in [begin - step_ms, begin + 1_000, begin - step_ms + 500, begin + LASTS_MS - 1] {
+                t.clock.set(at(ms));
+                assert!(!thing.take(&t, round, 2).await, "{thing:?}, {step_ms} ms behind, at {ms}");
+            }
+            t.clock.set(at(begin + LASTS_MS));
+            assert!(thing.take(&t, round, 2).await, "{thing:?}, {step_ms} ms behind");
         }
     }
 }

@@ -68,7 +68,7 @@ async fn an_audit_finds_what_is_planted_and_mends_it_without_deleting_a_record()
         ("no_record", "INSERT INTO punctual_ended VALUES (x'00', 1, 3, 5, 0, NULL)"),
         ("no_record", "INSERT INTO punctual_expiry VALUES (1, 5, x'00')"),
         ("no_record", "INSERT INTO punctual_past (id, attempt) VALUES (x'00', 3)"),
-        ("stale_key", "INSERT INTO punctual_unique VALUES (1, x'01', x'00', 0, NULL, NULL)"),
+        ("stale_key", "INSERT INTO punctual_unique VALUES (1, x'01', x'00', 0, NULL, NULL, NULL)"),
         ("counter", "UPDATE punctual_queue SET waiting = waiting + 7, bytes = -1"),
         (
             "corrupt",

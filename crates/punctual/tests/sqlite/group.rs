@@ -33,7 +33,9 @@ const AS_BEFORE: &str = "
     ALTER TABLE punctual_past DROP COLUMN result_type;
     ALTER TABLE punctual_past DROP COLUMN watched;
     ALTER TABLE punctual_unique DROP COLUMN lasts;
+    ALTER TABLE punctual_unique DROP COLUMN short;
     ALTER TABLE punctual_lock DROP COLUMN lasts;
+    ALTER TABLE punctual_lock DROP COLUMN short;
     UPDATE punctual_meta SET v = 4 WHERE k = 'schema';
 ";
 

@@ -126,7 +126,7 @@ impl Running {
         let group = self.line(STARTED).unwrap_or_default();
         report(format!(
             "the command outlives SIGKILL, and its slot is taken until it ends: it became another user's process, or waits for a device. \
-             Look at it with ps -o pid,user,stat,wchan,args -g {group}, and end it as its user"
+             Look at it with pgrep -lg {group}, and end it as its user"
         ));
         self.ended().await
     }

@@ -6,7 +6,12 @@
 //!
 //! It decides nothing: the loop repeats its calls whatever it says.
 
-use std::{convert::Infallible, future::pending, time::Duration};
+use std::{
+    convert::Infallible,
+    future::pending,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::Duration,
+};
 
 use tokio::time::{Instant, sleep};
 
@@ -28,6 +33,8 @@ pub(super) struct Trouble {
     why: String,
     /// The kinds of errors that the log has.
     said: Vec<ErrorKind>,
+    /// Whether the log has that a call waits, and no call was answered in time since.
+    is_silence_said: AtomicBool,
     /// Whether the last wait for notifications failed, which the log has.
     pub(super) cannot_wait: bool,
 }
@@ -72,14 +79,19 @@ impl Trouble {
         let said = async {
             sleep(SAID_AFTER).await;
             // Else the log has the error of a call before.
-            if self.since.is_none() {
-                tracing::warn!(target: "punctual", "the store has not answered for {SAID_AFTER:?}; jobs wait for it");
+            if self.since.is_none() && !self.is_silence_said.swap(true, Relaxed) {
+                tracing::warn!(target: "punctual", "the store has not answered for {SAID_AFTER:?}; what needs it waits");
             }
             pending::<Infallible>().await
         };
         tokio::select! {
             biased;
-            answer = call => answer,
+            answer = call => {
+                if begin.elapsed() < SAID_AFTER {
+                    self.is_silence_said.store(false, Relaxed);
+                }
+                answer
+            }
             never = liveness.keep_waiting(held_up) => match never {},
             never = said => match never {},
         }

@@ -80,7 +80,7 @@ impl Model {
         }
         for (key, held) in &self.keys {
             if self.held(key, now).is_some() || can_go_back {
-                (key, held.by, held.until.and_then(|until| due.code_if_ahead(until))).hash(hasher);
+                (key, held.by, held.term.and_then(|term| due.code_if_ahead(term.end(now)))).hash(hasher);
             }
         }
         self.remembered.keys().for_each(|key| key.hash(hasher));

@@ -13,7 +13,7 @@ use crate::{
         digest::digest,
         id::JobId,
         job::{JobRecord, Scope, State},
-        silence::shortened,
+        silence::Term,
         time::Timestamp,
     },
     store::{UniqueKey, model::Model},
@@ -37,10 +37,8 @@ pub(crate) fn digest_of(job: &JobRecord) -> Option<[u8; 16]> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     pub(crate) by: JobId,
-    /// For a window: when the key becomes void.
-    pub(crate) until: Option<Timestamp>,
-    /// For a window: how long it is.
-    lasts: Duration,
+    /// For a window: until when the key is held.
+    pub(crate) term: Option<Term>,
 }
 
 impl Held {
@@ -50,7 +48,7 @@ impl Held {
             Some(Scope::Window { window_ms }) => Duration::from_millis(window_ms),
             _ => Duration::ZERO,
         };
-        Self { by: job.id, until: window_end(job), lasts }
+        Self { by: job.id, term: window_end(job).map(|until| Term::new(until, lasts)) }
     }
 }
 
@@ -60,17 +58,17 @@ impl Model {
     /// Returns the holder of a key (S4).
     pub(crate) fn held(&self, key: &UniqueKey, now: Timestamp) -> Option<Held> {
         let held = *self.keys.get(key)?;
-        let holds = match held.until {
-            Some(until) => now < until,
+        let holds = match held.term {
+            Some(term) => now < term.end(now),
             None => self.rows.contains_key(&held.by),
         };
         holds.then_some(held)
     }
 
-    /// Does the same, and shortens a window that ends later than its length from now, because the clock went back (S14).
+    /// Does the same for who needs the key: from then on, a window of a clock that was ahead ends in its length (S14).
     pub(crate) fn meet_key(&mut self, key: &UniqueKey, now: Timestamp) -> Option<Held> {
-        if let Some(Held { until: Some(until), lasts, .. }) = self.keys.get_mut(key) {
-            *until = shortened(*until, *lasts, now);
+        if let Some(Held { term: Some(term), .. }) = self.keys.get_mut(key) {
+            term.note(now);
         }
         self.held(key, now)
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    core::{silence::shortened, time::Timestamp},
+    core::{silence::Term, time::Timestamp},
     store::{Held, LOCK_NOTIFICATION, LockOp, LockReply, toolkit::TOOL_MEMORY},
 };
 
@@ -15,8 +15,7 @@ use super::Model;
 pub(crate) struct Holding {
     owner: u128,
     fence: u64,
-    until: Timestamp,
-    lasts: Duration,
+    term: Term,
 }
 
 impl Model {
@@ -24,7 +23,8 @@ impl Model {
         match op {
             LockOp::Acquire { name, owner, lease } => {
                 let fence = match self.holding(name, now) {
-                    Some(is) if is.owner != *owner => {
+                    Some(mut is) if is.owner != *owner => {
+                        is.term.note(now);
                         let taken = LockReply::Taken(is.tell(name, now));
                         self.tools.locks.insert(name.clone(), is);
                         return taken;
@@ -38,20 +38,20 @@ impl Model {
                 self.hold(
                     name,
                     now,
-                    Holding { owner: *owner, fence, until: now.after(*lease), lasts: *lease },
+                    Holding { owner: *owner, fence, term: Term::new(now.after(*lease), *lease) },
                 )
             }
-            LockOp::Extend { name, owner, lease } => match self.last_holding(name, now) {
-                Some(is) if is.owner == *owner && now < is.until.after(TOOL_MEMORY) => {
-                    let until = now.after(*lease);
-                    self.hold(name, now, Holding { until, lasts: *lease, ..is })
+            LockOp::Extend { name, owner, lease } => match self.tools.locks.get(name).cloned() {
+                Some(is) if is.owner == *owner && now < is.term.end(now).after(TOOL_MEMORY) => {
+                    let term = Term::new(now.after(*lease), *lease);
+                    self.hold(name, now, Holding { term, ..is })
                 }
-                Some(is) if now < is.until => LockReply::Taken(is.tell(name, now)),
+                Some(is) if now < is.term.end(now) => LockReply::Taken(is.tell(name, now)),
                 _ => LockReply::Free,
             },
             LockOp::Release { name, owner } => {
-                let Some(is) = self.last_holding(name, now) else { return LockReply::Free };
-                let is_held = now < is.until;
+                let Some(is) = self.tools.locks.get(name) else { return LockReply::Free };
+                let is_held = now < is.term.end(now);
                 if owner.is_some_and(|owner| is.owner != owner) {
                     return if is_held { LockReply::Taken(is.tell(name, now)) } else { LockReply::Free };
                 }
@@ -64,24 +64,20 @@ impl Model {
                 Some(is) => LockReply::Taken(is.tell(name, now)),
             },
             LockOp::List { limit } => {
-                let held = self.tools.locks.iter().filter(|(_, is)| now < is.until);
+                let held = self.tools.locks.iter().filter(|(_, is)| now < is.term.until);
                 let mut held: Vec<_> = held.collect();
-                held.sort_by_key(|(name, is)| (is.until, *name));
+                held.sort_by_key(|(name, is)| (is.term.until, *name));
                 let more = *limit < held.len();
                 held.truncate(*limit);
-                let locks = held.into_iter().map(|(name, is)| is.shortened(now).tell(name, now)).collect();
+                held.retain(|(_, is)| now < is.term.end(now));
+                let locks = held.into_iter().map(|(name, is)| is.tell(name, now)).collect();
                 LockReply::Listed { locks, more }
             }
         }
     }
 
     fn holding(&self, name: &str, now: Timestamp) -> Option<Holding> {
-        self.last_holding(name, now).filter(|is| now < is.until)
-    }
-
-    /// Returns the holding of a lock, or the last one, which has ended.
-    fn last_holding(&self, name: &str, now: Timestamp) -> Option<Holding> {
-        Some(self.tools.locks.get(name)?.shortened(now))
+        self.tools.locks.get(name).filter(|is| now < is.term.end(now)).cloned()
     }
 
     fn hold(&mut self, name: &str, now: Timestamp, is: Holding) -> LockReply {
@@ -93,17 +89,13 @@ impl Model {
     /// Returns how long until a lock is free, if `queue` is the name of its notification.
     pub(crate) fn lock_free_in(&self, now: Timestamp, queue: &str) -> Option<Duration> {
         let name = queue.strip_prefix(LOCK_NOTIFICATION)?;
-        Some(self.holding(name, now).map_or(Duration::ZERO, |is| is.until.since(now)))
+        Some(self.holding(name, now).map_or(Duration::ZERO, |is| is.term.end(now).since(now)))
     }
 }
 
 impl Holding {
-    /// Returns it with the end that it has if the clock went back (S14). An acquire by another owner stores that.
-    fn shortened(&self, now: Timestamp) -> Self {
-        Self { until: shortened(self.until, self.lasts, now), ..self.clone() }
-    }
-
     fn tell(&self, name: &str, now: Timestamp) -> Held {
-        Held { name: name.to_owned(), fence: self.fence, until: self.until, left: self.until.since(now) }
+        let until = self.term.end(now);
+        Held { name: name.to_owned(), fence: self.fence, until, left: until.since(now) }
     }
 }

@@ -134,7 +134,7 @@ impl Model {
     /// Forgets unique windows past their time.
     fn forget_windows(&mut self, steady: Timestamp, limit: usize) -> u64 {
         let mut windows: Vec<_> =
-            self.keys.iter().filter_map(|(key, held)| Some((held.until?, key.clone()))).collect();
+            self.keys.iter().filter_map(|(key, held)| Some((held.term?.until, key.clone()))).collect();
         windows.retain(|(until, _)| *until <= steady);
         windows.sort_unstable();
         windows.truncate(limit);

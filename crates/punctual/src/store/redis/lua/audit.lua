@@ -37,7 +37,7 @@ local function is_whole(it, drop, key, entry)
     if mark == $BLOCKED then length = #it == 64 and 64 or 48 end
     if what == 'h' and sub(it, 4, 4) == 'k' then length = 36 end
     -- A window has its length, unless an older version made it.
-    if what == 'u' and #it == 29 then length = 29 end
+    if what == 'u' and #it == 35 then length = 35 end
     if not length or #it == length then return true end
     found('', nil, 'corrupt', 'an entry of another length')
     if repair then call(drop, key, entry) end

@@ -87,11 +87,8 @@ local function read_shard()
     else
         shard.seen, shard.grace, shard.fence, shard.wide, shard.epoch, shard.is_new = 0, 0, 0, 0, 0, true
         shard.silences = ''
-        -- The first write into a new shard stores its format. Before there were format numbers, none was stored. Beside settings in
-        -- two rows, which later formats have, something else removed it, and the next write stores it again.
-        local is_new = not row and call('HLEN', $QUEUES) == 0
-        local of = not is_new and call('HSCAN', $QUEUES, '0', 'COUNT', 1)[2][2]
-        shard.format = (is_new or of and call('HEXISTS', $SETTINGS, of .. 'w') == 1) and $FORMAT or 0
+        -- Before there were format numbers, none was stored. The first write into a new shard stores the number.
+        shard.format = (row or 0 < call('HLEN', $QUEUES)) and 0 or $FORMAT
     end
 end
 local function put_shard()

@@ -14,7 +14,7 @@
 --   5 r  HASH  RUNS               id → run: running jobs with their leases; see run_of() in state/codec.lua
 --   6 l  ZSET  LEASES             q until6 id: their leases by time
 --   7 e  ZSET  ENDED_JOBS         q state1 ended6 id bytes4: ended jobs that are kept
---   8 u  HASH  UNIQUE_KEYS        digest16 → id until6 lasts7: unique keys that are held; until: the end of a window, else 0; lasts: only of a window
+--   8 u  HASH  UNIQUE_KEYS        digest16 → id until6 lasts7 short6: unique keys that are held; until: the end of a window, else 0; the rest: only of a window, see end_of()
 --   9 v  ZSET  WINDOWS            until6 digest16: windows by their end
 --  10 k  ZSET  REMEMBERED_BY_END  q ended6 id: remembered ids by the end of their jobs
 --  11 m  HASH  REMEMBERED         q id → ended6: the same, by id

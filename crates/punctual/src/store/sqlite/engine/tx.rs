@@ -12,7 +12,7 @@ use crate::{
     core::{
         job::State,
         limits::CALLS_AHEAD_MAX,
-        silence::{GAP_MS, Silences},
+        silence::{GAP_MS, Silences, Term},
         steady::Doubt,
         time::Timestamp,
     },
@@ -71,10 +71,12 @@ pub(crate) fn instant(ms: i64) -> Timestamp {
     Timestamp::saturating_from_ms(ms.max(0).cast_unsigned())
 }
 
-/// Reads how long something lasts; `None` if that is no such number, or an older version did not store it.
-pub(crate) fn length(row: &Row<'_>, at: usize) -> Option<Duration> {
-    let ms: i64 = row.get(at).ok()?;
-    u64::try_from(ms).ok().map(Duration::from_millis)
+/// Reads how long something lasts that ends then, and its end while the clock is behind its beginning. What an older version stored, or
+/// something else damaged, ends then.
+pub(crate) fn term(row: &Row<'_>, until: Timestamp, at: usize) -> Term {
+    let read = |at: usize| row.get(at).ok().and_then(|ms: i64| u64::try_from(ms).ok());
+    let lasts = read(at).map_or(Duration::MAX, Duration::from_millis);
+    Term { until, lasts, short: read(at + 1).map(Timestamp::saturating_from_ms) }
 }
 
 /// Reads when a job is due; `None` if that is no time. Only an audit can mend it, and it sorts behind all times.

@@ -1,8 +1,6 @@
 //! Unique keys (S4): which job holds one. Concurrency keys (S15): which jobs run, which are blocked, and which of
 //! these is next. The rules are stated in the model's `keys.rs`.
 
-use std::time::Duration;
-
 use rusqlite::{OptionalExtension, params};
 
 use crate::{
@@ -11,7 +9,7 @@ use crate::{
         id::JobId,
         job::{Scope, Unique},
         limits::BLOCKED_SEARCH_MAX,
-        silence::shortened,
+        silence::Term,
         time::Timestamp,
     },
     store::{
@@ -20,7 +18,7 @@ use crate::{
             engine::{
                 fault::Step,
                 sql::named,
-                tx::{Q, Tx, due_time, instant, int, length, ms},
+                tx::{Q, Tx, due_time, instant, int, ms, term},
             },
             state::{
                 codec::{Columns, Job, Opts},
@@ -36,7 +34,7 @@ use rusqlite::{Row, types::Value};
 const UNIQUE: &str = include_str!("../sql/unique_keys.sql");
 const HOLDER: &str = named(UNIQUE, "holder");
 const HOLD: &str = named(UNIQUE, "hold");
-const END_WINDOW: &str = named(UNIQUE, "end_window");
+const NOTE_WINDOW: &str = named(UNIQUE, "note_window");
 const FREE: &str = named(UNIQUE, "free");
 
 const CONCURRENCY: &str = include_str!("../sql/concurrency_keys.sql");
@@ -85,9 +83,8 @@ fn encoded(kind: &str, opts: &Opts, unique: &Unique) -> Vec<u8> {
 /// A row of `punctual_unique`.
 struct KeyRow {
     id: JobId,
-    until: Option<Timestamp>,
-    /// How long a window is, unless an older version made it.
-    lasts: Option<Duration>,
+    /// Of a window.
+    term: Option<Term>,
 }
 
 /// The holder of a key.
@@ -105,18 +102,15 @@ impl Tx<'_> {
         self.holder_by(&row)
     }
 
-    /// Does the same for the key that a new or retried job needs. Shortens a window that ends later than its length from now, because
-    /// the clock went back (S14).
+    /// Does the same for who needs the key: from then on, a window of a clock that was ahead ends in its length (S14).
     pub(crate) fn meet_key(&mut self, qid: i64, kind: &str, opts: &Opts) -> Step<Option<Holder>> {
         let Some(unique) = &opts.unique else { return Ok(None) };
         let key = encoded(kind, opts, unique);
         let Some(mut row) = self.key_row(qid, &key)? else { return Ok(None) };
-        if let (Some(until), Some(lasts)) = (row.until, row.lasts) {
-            let end = shortened(until, lasts, self.now);
-            if end != until {
-                self.conn.prepare_cached(END_WINDOW)?.execute(params![qid, key, ms(end)])?;
-                row.until = Some(end);
-            }
+        if let Some(term) = &mut row.term
+            && term.note(self.now)
+        {
+            self.conn.prepare_cached(NOTE_WINDOW)?.execute(params![qid, key, term.short.map(ms)])?;
         }
         self.holder_by(&row)
     }
@@ -126,14 +120,14 @@ impl Tx<'_> {
         let row = holder.query_row(params![qid, key], |row| {
             let mut c = Columns::new(row);
             let until = c.optional(1, Columns::time);
-            Ok(c.id(0).map(|id| KeyRow { id, until, lasts: length(row, 2) }))
+            Ok(c.id(0).map(|id| KeyRow { id, term: until.map(|until| term(row, until, 2)) }))
         });
         Ok(row.optional()?.flatten())
     }
 
     fn holder_by(&mut self, row: &KeyRow) -> Step<Option<Holder>> {
         let job = self.job(row.id)?;
-        let held = row.until.map_or(job.is_some(), |until| self.now < until);
+        let held = row.term.map_or(job.is_some(), |term| self.now < term.end(self.now));
         Ok(held.then_some(Holder { id: row.id, job }))
     }
 

@@ -1,13 +1,11 @@
 //! Locks, with one row each.
 
-use std::time::Duration;
-
 use rusqlite::{OptionalExtension, params};
 
 use super::forget;
 use crate::{
     core::{
-        silence::shortened,
+        silence::Term,
         time::{Timestamp, ceil_ms},
     },
     store::{
@@ -15,7 +13,7 @@ use crate::{
         sqlite::engine::{
             fault::Step,
             sql::named,
-            tx::{Tx, instant, int, length, ms},
+            tx::{Tx, instant, int, ms, term},
         },
         toolkit::TOOL_MEMORY,
     },
@@ -24,7 +22,7 @@ use crate::{
 const FILE: &str = include_str!("../sql/lock.sql");
 const GET: &str = named(FILE, "get");
 const PUT: &str = named(FILE, "put");
-const END: &str = named(FILE, "end");
+const NOTE: &str = named(FILE, "note");
 const REMOVE: &str = named(FILE, "remove");
 const LIST: &str = named(FILE, "list");
 const FORGET: &str = named(FILE, "forget");
@@ -33,36 +31,36 @@ const FORGET: &str = named(FILE, "forget");
 struct Holding {
     owner: [u8; 16],
     fence: i64,
-    until: Timestamp,
-    /// How long its lease is, unless an older version stored it.
-    lasts: Option<Duration>,
+    term: Term,
 }
 
 pub(crate) fn lock(tx: &mut Tx<'_>, op: &LockOp) -> Step<LockReply> {
     match op {
         LockOp::Acquire { name, owner, lease } => {
             let fence = match holding(tx, name)? {
-                Some(is) if is.owner != owner.to_be_bytes() => {
-                    tx.conn.prepare_cached(END)?.execute(params![name, ms(is.until)])?;
+                Some(mut is) if is.owner != owner.to_be_bytes() => {
+                    if is.term.note(tx.now) {
+                        tx.conn.prepare_cached(NOTE)?.execute(params![name, is.term.short.map(ms)])?;
+                    }
                     return Ok(LockReply::Taken(is.tell(tx, name)));
                 }
                 Some(is) => is.fence,
                 None => tx.next_fence()?,
             };
-            let until = tx.now.after(*lease);
-            hold(tx, name, &Holding { owner: owner.to_be_bytes(), fence, until, lasts: Some(*lease) })
+            let term = Term::new(tx.now.after(*lease), *lease);
+            hold(tx, name, &Holding { owner: owner.to_be_bytes(), fence, term })
         }
         LockOp::Extend { name, owner, lease } => match last_holding(tx, name)? {
-            Some(is) if is.owner == owner.to_be_bytes() && tx.now < is.until.after(TOOL_MEMORY) => {
-                let until = tx.now.after(*lease);
-                hold(tx, name, &Holding { until, lasts: Some(*lease), ..is })
+            Some(is) if is.owner == owner.to_be_bytes() && tx.now < is.end(tx).after(TOOL_MEMORY) => {
+                let term = Term::new(tx.now.after(*lease), *lease);
+                hold(tx, name, &Holding { term, ..is })
             }
-            Some(is) if tx.now < is.until => Ok(LockReply::Taken(is.tell(tx, name))),
+            Some(is) if tx.now < is.end(tx) => Ok(LockReply::Taken(is.tell(tx, name))),
             _ => Ok(LockReply::Free),
         },
         LockOp::Release { name, owner } => {
             let Some(is) = last_holding(tx, name)? else { return Ok(LockReply::Free) };
-            let is_held = tx.now < is.until;
+            let is_held = tx.now < is.end(tx);
             if owner.is_some_and(|owner| is.owner != owner.to_be_bytes()) {
                 return Ok(if is_held { LockReply::Taken(is.tell(tx, name)) } else { LockReply::Free });
             }
@@ -83,27 +81,21 @@ pub(crate) fn lock(tx: &mut Tx<'_>, op: &LockOp) -> Step<LockReply> {
 }
 
 fn holding(tx: &Tx<'_>, name: &str) -> Step<Option<Holding>> {
-    Ok(last_holding(tx, name)?.filter(|is| tx.now < is.until))
+    Ok(last_holding(tx, name)?.filter(|is| tx.now < is.end(tx)))
 }
 
-/// Returns the holding of a lock, or the last one, which has ended. It ends earlier than stored if the clock went back (S14).
 fn last_holding(tx: &Tx<'_>, name: &str) -> Step<Option<Holding>> {
     let mut stmt = tx.conn.prepare_cached(GET)?;
     let read = stmt.query_row([name], |row| {
-        let lasts = length(row, 3);
-        Ok(Holding { owner: row.get(0)?, fence: row.get(1)?, until: end(tx, row.get(2)?, lasts), lasts })
+        let term = term(row, instant(row.get(2)?), 3);
+        Ok(Holding { owner: row.get(0)?, fence: row.get(1)?, term })
     });
     Ok(read.optional()?)
 }
 
-fn end(tx: &Tx<'_>, until: i64, lasts: Option<Duration>) -> Timestamp {
-    let until = instant(until);
-    lasts.map_or(until, |lasts| shortened(until, lasts, tx.now))
-}
-
 fn hold(tx: &Tx<'_>, name: &str, is: &Holding) -> Step<LockReply> {
-    let lasts = is.lasts.map(|lasts| ceil_ms(lasts).cast_signed());
-    tx.conn.prepare_cached(PUT)?.execute(params![name, is.owner, is.fence, ms(is.until), lasts])?;
+    let (until, lasts) = (ms(is.term.until), ceil_ms(is.term.lasts).cast_signed());
+    tx.conn.prepare_cached(PUT)?.execute(params![name, is.owner, is.fence, until, lasts])?;
     forget(tx, FORGET)?;
     Ok(LockReply::Yours(is.tell(tx, name)))
 }
@@ -111,24 +103,30 @@ fn hold(tx: &Tx<'_>, name: &str, is: &Holding) -> Step<LockReply> {
 fn list(tx: &Tx<'_>, limit: usize) -> Step<LockReply> {
     let mut stmt = tx.conn.prepare_cached(LIST)?;
     let rows = stmt.query_map(params![tx.now_ms(), int(limit + 1)], |row| {
-        let until = end(tx, row.get(2)?, length(row, 3));
+        let until = term(row, instant(row.get(2)?), 3).end(tx.now);
         Ok(held(tx, row.get(0)?, row.get(1)?, until))
     })?;
     let mut locks = rows.collect::<Result<Vec<_>, _>>()?;
     let more = limit < locks.len();
     locks.truncate(limit);
+    locks.retain(|held| tx.now < held.until);
     Ok(LockReply::Listed { locks, more })
 }
 
 /// Returns when the named lock is free: now, or at the end of its lease. `None` if the name is no lock's.
 pub(crate) fn free_at(tx: &Tx<'_>, name: &str) -> Step<Option<Timestamp>> {
     let Some(name) = name.strip_prefix(LOCK_NOTIFICATION) else { return Ok(None) };
-    Ok(Some(holding(tx, name)?.map_or(tx.now, |is| is.until)))
+    Ok(Some(holding(tx, name)?.map_or(tx.now, |is| is.end(tx))))
 }
 
 impl Holding {
+    /// Returns when it ends, as it looks now.
+    fn end(&self, tx: &Tx<'_>) -> Timestamp {
+        self.term.end(tx.now)
+    }
+
     fn tell(&self, tx: &Tx<'_>, name: &str) -> Held {
-        held(tx, name.to_owned(), self.fence, self.until)
+        held(tx, name.to_owned(), self.fence, self.end(tx))
     }
 }
 

@@ -95,13 +95,22 @@ end
 
 -- ── unique keys ──
 
+-- Returns when a window ends, as it looks now: see Term in core/silence.rs. Older versions stored no length.
+local function end_of(row)
+    local till = unp('>I6', row, 17)
+    if #row < 35 then return till end
+    local lasts, short = unp('>I7I6', row, 23)
+    local longest = min(now + lasts, $INSTANT_MAX_MS)
+    if till <= longest + $STEP_BACK_MIN then return till end
+    return 0 < short and short <= longest + $STEP_BACK_MIN and short or longest
+end
 -- Returns the holder of a key (S4).
 local function holder(digest)
     local row = call('HGET', $UNIQUE_KEYS, digest)
     if not row then return nil end
     local id, till = unp('>c16I6', row)
     if 0 < till then
-        if now < till then return id end
+        if now < end_of(row) then return id end
     elseif call('HEXISTS', $RECORDS, id) == 1 then
         return id
     end
@@ -113,7 +122,7 @@ local function forget_window(digest, row)
 end
 local function put_window(digest, id, till, lasts)
     if shard.format < $FORMAT then shard.put_shard() end
-    call('HSET', $UNIQUE_KEYS, digest, id .. pack('>I6I7', till, lasts))
+    call('HSET', $UNIQUE_KEYS, digest, id .. pack('>I6I7I6', till, lasts, 0))
     call('ZADD', $WINDOWS, 0, at6(till) .. digest)
     hint_wide(till)
 end
@@ -131,17 +140,12 @@ local function put_key(job)
         call('HSET', $UNIQUE_KEYS, job.digest, job.id .. NONE)
     end
 end
--- Returns the holder of the key that a new or retried job needs. Shortens a window that ends later than its length from now, because
--- the clock went back (S14).
+-- Does the same as holder() for who needs the key: from then on, a window of a clock that was ahead ends in its length (S14).
 local function meet_key(digest)
     local row = call('HGET', $UNIQUE_KEYS, digest)
-    if row and #row == 29 then
-        local id, till, lasts = unp('>c16I6I7', row)
-        local longest = min(now + lasts, $INSTANT_MAX_MS)
-        if longest + $STEP_BACK_MIN < till then
-            forget_window(digest, row)
-            put_window(digest, id, longest, lasts)
-        end
+    if row and #row == 35 then
+        local ends = at6(end_of(row))
+        if ends ~= sub(row, 17, 22) and ends ~= sub(row, 30) then call('HSET', $UNIQUE_KEYS, digest, sub(row, 1, 29) .. ends) end
     end
     return holder(digest)
 end

@@ -1,6 +1,6 @@
 -- lock: one step on a lock; the same as store/model/toolkit/lock.rs.
 -- KEYS: lk, lz, the notification key of the lock.
---   1 lk  HASH  name → owner16 fence8 until6 lasts6; NUL, which is no name → fence8, the last fence of all locks
+--   1 lk  HASH  name → owner16 fence8 until6 lasts6 short6; NUL, which is no name → fence8, the last fence of all locks
 --   2 lz  ZSET  name @ until
 --   3 w:$lock/name  ZSET  'r' @ ms, 's' @ ms: its notifications, like those of queues; see put() in notifications.lua
 -- ARGV: now, then 'acquire' name owner lease | 'extend' name owner lease | 'release' name owner, or '' for any owner |
@@ -12,12 +12,14 @@
 -- Locks long past their end are removed by each write, some at a time. Cost: O(log N), per lock of a list.
 local LK, LZ, NOTIFICATION = KEYS[1], KEYS[2], KEYS[3]
 local FORGET_MAX, FORGET_AFTER, END, FLOOR_MAX, SPARE, NOTIFICATION_MS = $TOOL_FORGET_MAX, $TOOL_MEMORY, $INSTANT_MAX_MS, $NEVER, $SPARE, 60000
--- Returns the end of a holding. It is earlier than stored if the clock went back (S14). Older versions stored no length.
+-- Returns when a holding ends, as it looks now: see Term in core/silence.rs. Older versions stored no length.
 local function till_of(row)
     local till = unp('>I6', row, 25)
-    if #row < 36 then return till end
-    local longest = math.min(now + unp('>I6', row, 31), END)
-    return longest + $STEP_BACK_MIN < till and longest or till
+    if #row < 42 then return till end
+    local lasts, short = unp('>I6I6', row, 31)
+    local longest = math.min(now + lasts, END)
+    if till <= longest + $STEP_BACK_MIN then return till end
+    return 0 < short and short <= longest + $STEP_BACK_MIN and short or longest
 end
 local what, name, owner, lease = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 if what == 'list' then
@@ -30,7 +32,7 @@ if what == 'list' then
             break
         end
         local row = call('HGET', LK, held)
-        if row then
+        if row and now < till_of(row) then
             local n = #answer
             answer[n + 1], answer[n + 2], answer[n + 3] = held, sub(row, 17, 24), pack('>I6', till_of(row))
         end
@@ -59,9 +61,9 @@ if what == 'release' then
 end
 if row and not is_owner then
     local answer = taken()
-    if what == 'acquire' and answer[4] ~= sub(row, 25, 30) then
-        call('HSET', LK, name, sub(row, 1, 24) .. answer[4] .. sub(row, 31))
-        call('ZADD', LZ, text(till_of(row)), name)
+    -- From then on, a holding of a clock that was ahead ends in its length.
+    if what == 'acquire' and answer[4] ~= sub(row, 25, 30) and answer[4] ~= sub(row, 37) then
+        call('HSET', LK, name, sub(row, 1, 36) .. answer[4])
     end
     return answer
 end
@@ -82,6 +84,6 @@ end
 local till = math.min(now + lease, END)
 if next_fence then call('HSET', LK, '\0', next_fence) end
 fence = fence or next_fence
-call('HSET', LK, name, owner .. fence .. pack('>I6I6', till, lease))
+call('HSET', LK, name, owner .. fence .. pack('>I6I6I6', till, lease, 0))
 call('ZADD', LZ, text(till), name)
 return {'yours', text(now), fence, pack('>I6', till)}
