@@ -298,7 +298,8 @@ async fn a_worker_reclaims_where_it_has_no_free_slot() {
         rig.called("extend").await;
         for _ in 0..4 {
             rig.clock.advance(Duration::from_millis(300));
-            // A gap that is longer than half of the lease would hold the other one back.
+            // A gap that is longer than half of the lease would hold the other one back. The first of two may have begun before.
+            rig.called("extend").await;
             rig.called("extend").await;
         }
         // A heartbeat comes each third of a second.
