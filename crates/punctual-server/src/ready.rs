@@ -36,7 +36,7 @@ impl Readiness {
         Self { client: client.clone(), is_read_only, last: Arc::default(), store_is: Arc::default() }
     }
 
-    /// Returns the answer of a probe. One that gives up before it leaves the answer to the log and to the next one.
+    /// Returns the answer of a probe. If the probe gives up, the look goes on: the log and the next probe get the answer.
     pub(crate) async fn now(&self) -> Answer {
         let readiness = self.clone();
         let answer = tokio::spawn(async move { readiness.answer().await }).await;

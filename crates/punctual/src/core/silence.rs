@@ -8,6 +8,8 @@
 //!
 //! Idle processes leave marks on purpose while they watch leases ([`watch_at`]), so a store that can be reached has no silences.
 //!
+//! A clock that goes back is noticed here, too: leases are shortened, and a window or lock has a [`Term`].
+//!
 //! The model and SQLite call it. The scripts of Redis repeat it in `store/redis/lua/silence.lua`.
 
 use std::time::Duration;

@@ -13,6 +13,7 @@ use crate::fixture::{Fixture, at, millis, secs};
 const LASTS_MS: u64 = 300_000;
 /// How far the clock is wrong, in ms: around the bounds of a minute and of two, and far beyond.
 const STEPS_MS: [u64; 8] = [1_000, 59_000, 61_000, 119_000, 121_000, 3_600_000, 86_400_000, 365 * 86_400_000];
+
 /// What is held for a time.
 #[derive(Clone, Copy, Debug)]
 enum Thing {

@@ -1,5 +1,5 @@
--- How long windows and locks last, in ms, beside their ends, and their ends while the clock is behind their beginning, since somebody needed
--- them then. NULL: an older version made it; nobody did.
+-- lasts: how long a window or the holding of a lock lasts, in ms; NULL if an older version made the row. short: its end while the clock is
+-- behind its beginning; NULL if nobody needed it then.
 ALTER TABLE punctual_unique ADD COLUMN lasts INTEGER;
 ALTER TABLE punctual_unique ADD COLUMN short INTEGER;
 ALTER TABLE punctual_lock ADD COLUMN lasts INTEGER;
