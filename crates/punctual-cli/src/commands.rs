@@ -48,7 +48,7 @@ use std::{
 };
 
 use jiff::{Zoned, tz::TimeZone};
-use punctual::{Client, ErrorKind, JobId, Timestamp};
+use punctual::{Client, ErrorKind, JobId, Timestamp, store::Finding};
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
 use self::{limit::Limit, progress::Progress};
@@ -250,6 +250,8 @@ fn listen(globals: &Globals) {
 
 /// What most commands share.
 pub(crate) struct Session {
+    /// What a repair has mended, so that the store can be opened.
+    mended: Option<Finding>,
     pub(crate) client: Client,
     pub(crate) out: Out,
     pub(crate) format: Format,
@@ -292,6 +294,10 @@ impl Session {
             return Err(Failure::invalid("--fields does not work with this command or format")
                 .hint("use --fields with ls, show, take, queue ls or queue show, and not with -o ids"));
         }
+        let mended = match command {
+            Command::Audit(audit) if audit.repairs() => audit::restore(url).await?,
+            _ => None,
+        };
         let client = if command.makes_a_store() {
             Client::connect(url).await?
         } else {
@@ -299,6 +305,7 @@ impl Session {
         };
         Ok(Self {
             client,
+            mended,
             out: Out::new(io::stdout()),
             format: globals.format(),
             zone,

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use punctual::store::CheckLevel;
+use punctual::store::{CheckLevel, Finding, clock::Clock, redis::RedisStore};
 use serde::Serialize;
 
 use super::Session;
@@ -36,16 +36,26 @@ impl Audit {
 struct Answer<'a> {
     checked: u64,
     ok: bool,
-    findings: &'a [punctual::store::Finding],
+    findings: &'a [Finding],
+}
+
+/// Makes the state of a store on Redis again if it is gone, because such a store cannot be opened. Returns that as a finding.
+pub(crate) async fn restore(url: &str) -> Result<Option<Finding>> {
+    if !url.starts_with("redis") || !RedisStore::restore(url, Clock::System).await? {
+        return Ok(None);
+    }
+    let detail = "the state of the store was gone or damaged".to_owned();
+    Ok(Some(Finding { id: None, queue: None, what: "corrupt".into(), detail, repaired: true }))
 }
 
 pub(crate) async fn run(session: &mut Session, args: &Audit) -> Result {
     let mut progress = session.progress();
-    let report = session
+    let mut report = session
         .client
         .audit(args.repair, |checked| progress.show(|| format!("{} checked", counted(checked, "entry"))))
         .await?;
     drop(progress);
+    report.findings.splice(..0, session.mended.take());
     let ok = report.findings.iter().all(|finding| finding.repaired);
     if session.format.is_json() {
         json(&mut session.out, &Answer { checked: report.checked, ok, findings: &report.findings })?;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use self::server::Server;
-use crate::fixture::{Cli, said};
+use crate::fixture::{A, Cli, said};
 
 /// A connection beside the commands.
 fn connect(server: &Server) -> redis::Connection {
@@ -265,6 +265,24 @@ fn keys_of_others_and_clusters_are_refused() {
 }
 
 #[test]
+fn a_store_whose_state_is_gone_is_refused_until_a_repair() {
+    let (t, server) = (Cli::new(), Server::start(&[]));
+    let store = format!("--store {}", server.url());
+    t.ok(&format!("push mail {store}"));
+    let state = redis::cmd("KEYS").arg("*:s").query::<Vec<String>>(&mut connect(&server)).unwrap().remove(0);
+    let () = redis::cmd("DEL").arg(&state).query(&mut connect(&server)).unwrap();
+    for command in ["ls", "doctor", "audit", "push mail"] {
+        let said = t.run(&format!("{command} {store}"));
+        said.fails(1, "corrupt", "the state of the store is gone or damaged");
+        assert!(said.err.contains("punctual audit --repair"), "{said:#?}");
+    }
+    let mended = t.ok(&format!("audit --repair {store}"));
+    assert_eq!(mended, "fixed  corrupt: the state of the store was gone or damaged\n");
+    assert_eq!(t.ok(&format!("audit --repair {store}")), "ok     1 job, each in exactly one state\n");
+    t.ok(&format!("push mail {store}"));
+}
+
+#[test]
 fn an_audit_says_what_it_mended_and_what_it_left() {
     let (t, server) = (Cli::new(), Server::start(&[]));
     let url = server.url();
@@ -281,8 +299,11 @@ fn an_audit_says_what_it_mended_and_what_it_left() {
     let mended = t.ok(&format!("audit --repair {store}"));
     assert!(mended.starts_with("fixed  corrupt (queue default): can not be read"), "{mended}");
     assert_eq!(t.ok(&format!("audit {store}")), "ok     1 job, each in exactly one state\n");
-    // It stands nowhere, and does not say its queue.
-    let () = redis::cmd("HSET").arg(&key).arg(b"of nobody, alone").arg("x").query(&mut raw).unwrap();
+    // Of this one, a part of the payload is gone.
+    t.feed(&format!("push k - --id {A} {store}"), format!("\"{}\"", "x".repeat(2_000))).ok();
+    let (payloads, id) = (format!("{prefix}:{{0}}:b"), A.replace('-', ""));
+    let id = u128::from_str_radix(&id, 16).unwrap().to_be_bytes();
+    let () = redis::cmd("HSET").arg(&payloads).arg(&id).arg("x").query(&mut raw).unwrap();
     let left = t.run(&format!("audit --repair {store}"));
     assert_eq!(left.code, Some(1), "{left:#?}");
     assert!(left.out.ends_with("       what is left cannot be repaired automatically\n"), "{left:#?}");

@@ -122,7 +122,7 @@ impl RedisStore {
     /// # Errors
     /// `Invalid` for an address that cannot be parsed. `Unavailable` if no server replies. `Unsupported` for a server
     /// that cannot keep the store's promises, or a store of an earlier format. `Outdated` for a store of a later
-    /// format. `Corrupt` if a key of the store has foreign content.
+    /// format. `Corrupt` if a key of the store has foreign content, or if its state is lost: see [`restore`](Self::restore).
     pub async fn open(url: &str, clock: Clock) -> Result<Self> {
         Self::open_at(Address::parse(url)?, clock).await
     }
@@ -183,8 +183,9 @@ impl RedisStore {
             woken: Mutex::default(),
         };
         if !goes_by_a_copy {
-            store.check_format().await?;
+            let told = store.check_format().await?;
             store.refresh().await?;
+            store.check_layout(told)?;
         }
         Ok(store)
     }

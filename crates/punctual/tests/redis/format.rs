@@ -25,15 +25,16 @@ fn keys_of(server: &Server, url: &str) -> BTreeMap<Vec<u8>, Vec<u8>> {
 /// Runs a script on the row that each script reads first.
 fn edit_turn(server: &Server, url: &str, edit: &str) {
     let script = format!("local row = redis.call('HGET', KEYS[1], 'turn') {edit}");
-    server.say(&["EVAL", &script, "1", &key(url, "s")]);
+    server.say(&["EVAL", &script, "2", &key(url, "s"), &key(url, "i")]);
 }
 
 /// A newer process has upgraded the store.
 const NEWER: &str = "redis.call('HSET', KEYS[1], 'turn', string.sub(row, 1, 32) .. '\\0\\6')";
-/// It was made before formats had numbers.
-const OLDER: &str = "redis.call('HSET', KEYS[1], 'turn', string.sub(row, 1, 32))";
+/// It was made before formats had numbers, and before settings were kept as JSON.
+const OLDER: &str =
+    "redis.call('HSET', KEYS[1], 'turn', string.sub(row, 1, 32)) redis.call('HDEL', KEYS[2], '\\0\\0\\1j')";
 /// And nobody has reserved from it yet.
-const UNTOUCHED: &str = "redis.call('HDEL', KEYS[1], 'turn')";
+const UNTOUCHED: &str = "redis.call('HDEL', KEYS[1], 'turn') redis.call('HDEL', KEYS[2], '\\0\\0\\1j')";
 
 #[tokio::test]
 async fn a_process_that_meets_another_format_changes_nothing() {

@@ -103,23 +103,33 @@ impl Damaged {
         all.extend(others);
         // Some are done, and some run, before the rest comes.
         let first: Vec<NewJob> = (0..4).map(|_| job(QUEUE)).collect();
-        self.own = first
-            .iter()
-            .chain(&all)
-            .map(|job| (job.id, if job.queue == QUEUE { QUEUE } else { OTHER }))
-            .collect();
-        self.client.push(first).await.unwrap();
-        let request = self.wants(4);
-        let batch = self.store.reserve(&request).await.unwrap();
-        let (ended, run) = batch.jobs.split_at(2);
+        for new in first {
+            self.push(new).await;
+        }
+        let mut jobs = Vec::new();
+        // Of several shards, each call may ask one.
+        while jobs.len() < 4 {
+            let request = self.wants(4 - jobs.len());
+            jobs.extend(self.store.reserve(&request).await.unwrap().jobs);
+        }
+        let (ended, run) = jobs.split_at(2);
         self.done = ended.iter().map(|run| run.job.id).collect();
-        self.ids = run.iter().map(|run| run.job.id).chain(all.iter().map(|job| job.id)).collect();
+        self.ids = run.iter().map(|run| run.job.id).collect();
         let acks: Vec<_> =
             ended.iter().map(|run| Settlement { lease: run.lease, verdict: Verdict::Ack }).collect();
         self.store.settle(&acks, None).await.unwrap();
         for new in all {
-            self.client.push(vec![new]).await.unwrap();
+            let id = self.push(new).await;
+            self.ids.push(id);
         }
+    }
+
+    /// Returns the id of the job: if there are several shards, what is compared with others gets another one.
+    async fn push(&mut self, new: NewJob) -> JobId {
+        let own = if new.queue == QUEUE { QUEUE } else { OTHER };
+        let id = self.client.push(vec![new]).await.unwrap()[0].id().expect("it is stored");
+        self.own.insert(id, own);
+        id
     }
 
     fn wants(&mut self, n: usize) -> Reserve {

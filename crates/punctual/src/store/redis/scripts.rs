@@ -88,6 +88,7 @@ pub(super) const NAMES: usize = 16;
 const KEY_NAMES: &str = include_str!("lua/key_names.lua");
 const SILENCE: &str = include_str!("lua/silence.lua");
 const TIMELINE: &str = include_str!("lua/timeline.lua");
+const DOCS: &str = include_str!("lua/state/docs.lua");
 const QUEUES: &str = include_str!("lua/queues.lua");
 const DUE_TIMES: &str = include_str!("lua/verbs/read/due_times.lua");
 const PICK: &str =
@@ -320,6 +321,7 @@ pub(super) struct Scripts {
     pub(super) layout: LazyLock<Script>,
     pub(super) misplaced: LazyLock<Script>,
     pub(super) identity: LazyLock<Script>,
+    pub(super) restore: LazyLock<Script>,
     pub(super) log: LazyLock<Script>,
     pub(super) gcra: LazyLock<Script>,
     pub(super) lock: LazyLock<Script>,
@@ -358,13 +360,14 @@ pub(super) static SCRIPTS: Scripts = Scripts {
     set: LazyLock::new(|| script("set", &[TIMELINE, include_str!("lua/verbs/queue/set.lua")])),
     open: LazyLock::new(|| script("open", &[TIMELINE, include_str!("lua/verbs/queue/open.lua")])),
     purge: LazyLock::new(|| script("purge", &[include_str!("lua/verbs/queue/purge.lua")])),
-    doc: LazyLock::new(|| script("doc", &[include_str!("lua/verbs/doc.lua")])),
+    doc: LazyLock::new(|| script("doc", &[DOCS, include_str!("lua/verbs/doc.lua")])),
     sweep: LazyLock::new(|| script("sweep", &[QUEUES, include_str!("lua/verbs/sweep.lua")])),
-    audit: LazyLock::new(|| script("audit", &[include_str!("lua/audit.lua")])),
+    audit: LazyLock::new(|| script("audit", &[DOCS, include_str!("lua/audit.lua")])),
     epoch: LazyLock::new(|| script("epoch", &[include_str!("lua/sharded/epoch.lua")])),
     layout: LazyLock::new(|| script("layout", &[include_str!("lua/sharded/layout.lua")])),
     misplaced: LazyLock::new(|| script("misplaced", &[QUEUES, include_str!("lua/sharded/misplaced.lua")])),
     identity: LazyLock::new(|| script("identity", &[include_str!("lua/identity.lua")])),
+    restore: LazyLock::new(|| made("restore", &[KEY_NAMES, include_str!("lua/sharded/restore.lua")])),
     log: LazyLock::new(|| tool("log", include_str!("lua/toolkit/log.lua"))),
     gcra: LazyLock::new(|| tool("gcra", include_str!("lua/toolkit/gcra.lua"))),
     lock: LazyLock::new(|| tool("lock", include_str!("lua/toolkit/lock.lua"))),
@@ -405,6 +408,7 @@ mod tests {
             layout,
             misplaced,
             identity,
+            restore,
             log,
             gcra,
             lock,
@@ -412,7 +416,8 @@ mod tests {
         } = &SCRIPTS;
         for script in [
             enqueue, reserve, settle, extend, take, act, watch, live, get, list, count, upcoming, show, set,
-            open, purge, doc, sweep, audit, epoch, layout, misplaced, identity, log, gcra, lock, board,
+            open, purge, doc, sweep, audit, epoch, layout, misplaced, identity, restore, log, gcra, lock,
+            board,
         ] {
             let text = script.text();
             let unknown = text.match_indices('$').map(|(at, _)| &text[at + 1..]);

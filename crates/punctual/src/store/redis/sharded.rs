@@ -18,6 +18,7 @@ pub(crate) mod queue;
 pub(crate) mod quiet;
 pub(crate) mod read;
 pub(crate) mod reshard;
+pub(crate) mod restore;
 pub(crate) mod shard;
 pub(crate) mod upkeep;
 pub(crate) mod watch;

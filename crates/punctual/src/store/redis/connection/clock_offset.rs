@@ -74,6 +74,9 @@ mod tests {
         let before = Clock::System.now();
         let steady = Steady::start(&Clock::System);
         assert!(before <= steady.now());
+        // Whatever the clock of the machine shows since.
+        let steady = Steady { clock: Clock::System, start: (Instant::now(), at(7)) };
+        assert!((at(7)..at(60_000)).contains(&steady.now()));
     }
 
     #[test]

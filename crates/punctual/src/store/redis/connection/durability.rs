@@ -128,7 +128,7 @@ pub(crate) fn gives_away(script: &Script) -> bool {
 /// Returns whether the `Ok` of a script survives a crash. That of a reserve or extend need not: the job then runs
 /// again.
 fn is_promised(script: &str) -> bool {
-    matches!(script, "enqueue" | "settle" | "act" | "set" | "open" | "purge" | "layout" | "epoch")
+    matches!(script, "enqueue" | "settle" | "act" | "set" | "open" | "purge" | "layout" | "epoch" | "restore")
 }
 
 fn wait(replicas: u8, at_most: Duration) -> Cmd {

@@ -32,6 +32,9 @@ const NO_DATABASE: &str = "refused to switch database";
 /// The code of our scripts for a store in another format.
 const FORMAT: &str = "FORMAT";
 
+/// The code of our scripts for a shard whose state is gone or damaged.
+const STATELESS: &str = "STATELESS";
+
 /// Makes the error for a server that was unreachable a moment ago. Nothing was sent.
 pub(crate) fn away() -> Error {
     Error::new(ErrorKind::Unavailable, "could not connect to the server; the next try is later")
@@ -172,14 +175,29 @@ pub(crate) fn refused(operation: &str, refusal: &ServerError) -> Error {
         "MOVED" | "ASK" | "CROSSSLOT" => Error::new(ErrorKind::Unsupported, message)
             .with_hint("this server is part of a cluster: write redis+cluster://host:6379"),
         FORMAT => other_format(refusal.details().unwrap_or("0")),
+        STATELESS => stateless(),
         "WRONGTYPE" => Error::new(ErrorKind::Corrupt, message).with_hint(
-            "another program writes keys of the same name: choose another prefix=… in the address",
+            "another program has written a key of the store; punctual doctor says which, and what to do",
         ),
         _ => Error::new(ErrorKind::Corrupt, message)
             .with_hint("run punctual doctor, which also checks the rights of the user, and punctual audit"),
     };
     // The cause can quote stored values, but names the line of the script.
     error.with_source(RedisError::from(refusal.clone()))
+}
+
+/// Makes the error for a shard whose state is gone or damaged. Nothing was read or changed.
+pub(crate) fn stateless() -> Error {
+    let message =
+        "the state of the store is gone or damaged (key s), and its jobs are there; nothing was changed";
+    Error::new(ErrorKind::Corrupt, message)
+        .with_hint("find out what removes keys of the store, then run punctual audit --repair")
+}
+
+/// Returns whether a call was refused because the state of its shard is gone or damaged.
+pub(crate) fn is_stateless(error: &Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<RedisError>());
+    cause.is_some_and(|cause| cause.code() == Some(STATELESS))
 }
 
 /// Makes the error for a store of another version. Nothing was read or changed. `found` is its format, 0 before
@@ -238,6 +256,7 @@ mod tests {
             ("MOVED 3999 127.0.0.1:6381", ErrorKind::Unsupported),
             ("FORMAT 7", ErrorKind::Outdated),
             ("FORMAT 0", ErrorKind::Unsupported),
+            ("STATELESS shard", ErrorKind::Corrupt),
             ("WRONGTYPE Operation against a key holding the wrong kind of value", ErrorKind::Corrupt),
             ("ERR user_script:1: Script attempted to access nonexistent global variable", ErrorKind::Corrupt),
             ("WHATEVER comes", ErrorKind::Corrupt),

@@ -5,7 +5,7 @@
 --   checked records in a row; then per finding: id or '', name of the queue as a chunk or '', what, detail, 1 if it was
 --   repaired.
 -- Repairs: A queue gets its name, number and settings back as far as they can be found. A member with a score of its own gets that of
---   the others: before the first page of a key, up to `limit` on each side. A record in no place becomes dead, reason `orphan`. In two places,
+--   the others: before the first page of a key, up to `limit` on each side. A record in no place becomes dead, reason `orphan`; in the queue `found`, if it says none. In two places,
 --   running wins over waiting, and waiting over ended. An entry without a record is dropped. An entry that another one needs is added.
 --   Records are never deleted.
 -- Counters are checked only if all that they count is read in one step: for queues with at most `limit` jobs, and a
@@ -13,7 +13,7 @@
 -- Cost: O(limit log N).
 drains()
 local DOCS, DOCS_BY_KEY = KEYS[$NOTIFICATIONS], KEYS[$NOTIFICATIONS + 1]
-local SCAN = $READ_AT_ONCE
+local SCAN, STRAYS = $READ_AT_ONCE, 'found'
 local what, from, limit, repair = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local answer, ids = {'', 0, '', ''}, {}
 local queues_seen = {}
@@ -79,14 +79,26 @@ local function mend(id, q)
         rules().bury(q, id, what == 'e')
     end
 end
+-- Returns the queue for jobs that say none.
+local function queue_of_strays()
+    local q = number_of(STRAYS)
+    if q and is_queue(q) then return q end
+    q = rules().new_queue(STRAYS, ARGV[6])
+    rules().put_settings_as(q, STRAYS, ARGV[6])
+    queues_seen[q] = true
+    return q
+end
 local function unsound(id)
     if end_of(id) then return end
     local rec = call('HGET', $RECORDS, id)
     local q = #rec >= 5 and sub(rec, 3, 5)
-    -- It is in no place, and it does not say which queue it is of. It is left to people.
-    local is_left = not q or not is_queue(q)
-    found(id, q, 'corrupt', 'can not be read', is_left)
-    if repair and not is_left then mend(id, q) end
+    if q and is_queue(q) then
+        found(id, q, 'corrupt', 'can not be read')
+    else
+        found(id, nil, 'corrupt', 'can not be read, stands nowhere and says no queue; a repair makes it dead, in the queue found')
+        q = repair and queue_of_strays()
+    end
+    if repair then mend(id, q) end
 end
 local function is_held(job) return job.key and stands($TIMELINE, rules().blocked_member(job)) end
 -- Returns whether its group knows a waiting job that is not blocked: the job is among the jobs of all groups by time,
@@ -251,7 +263,7 @@ end
 local function payload(id, row)
     local rec, job = call('HGET', $RECORDS, id), {}
     if rec and not pcall(rules().head, job, rec) then return end
-    if job.apart and job.apart ~= #row and not end_of(id) then found(id, job.q, 'corrupt', 'has a part of its payload', true) end
+    if job.apart and job.apart ~= #row and not end_of(id) then found(id, job.q, 'corrupt', 'has a part of its payload; the worker that reserves it makes it dead', true) end
     if job.apart then return end
     found('', nil, 'no_record', 'a payload without a job')
     if repair then call('HDEL', $PAYLOADS, id) end
@@ -403,7 +415,7 @@ end
 local function doc(key, row)
     if #row < 7 then
         found('', nil, 'corrupt', 'a document without a version')
-        if repair then call('HSET', DOCS, key, pack('>I7', call('HINCRBY', $STATE, 'docs', 1)) .. row) end
+        if repair then call('HSET', DOCS, key, pack('>I7', next_version(DOCS)) .. row) end
     end
     if stands(DOCS_BY_KEY, key) then return end
     found('', nil, 'no_record', 'a document that no list tells')

@@ -100,6 +100,12 @@ shard.put_shard = put_shard
 read_shard()
 -- A store with a later format, or with one that this version cannot read, is neither read nor changed. Each put_shard() raises
 -- an earlier format, and so does each write that it does not have.
+if shard.format == 0 then
+    -- Formats without a number had no settings as JSON: then the row of the shard is gone or damaged, see sharded/restore.lua.
+    for i, q in ipairs(call('HSCAN', $QUEUES, '0', 'COUNT', $READ_AT_ONCE)[2]) do
+        if i % 2 == 0 and call('HEXISTS', $SETTINGS, q .. 'j') == 1 then return redis.error_reply('STATELESS shard') end
+    end
+end
 if $FORMAT < shard.format or shard.format < $FORMAT_MIN then return redis.error_reply('FORMAT ' .. shard.format) end
 -- Returns the doubt, as core/steady.rs has it: when the mark after the gap came, and steady time then; nothing if the clock is believed.
 -- Cost: one command while it is doubted.

@@ -1,5 +1,5 @@
-//! Copies of the layout and of the store's identity, one in each shard of a cluster. Programs use them if they start
-//! while the server of shard 0 is unavailable.
+//! Copies of the layout and of the store's identity, one in each shard. Programs use them if they start while the server of shard 0 of
+//! a cluster is unavailable, and an operator if the state of shard 0 is lost (`restore`).
 //!
 //! A copy is left in a shard only after all shards know of its epoch, and only in a shard that is in no later epoch.
 //! So using a copy is as safe as not having heard of a change yet: a shard refuses jobs that a later layout would not
@@ -29,15 +29,14 @@ use crate::{
 };
 
 /// How many shards a program asks at once if it starts while shard 0 is unavailable.
-const ASKED_MAX: u16 = 8;
+pub(crate) const ASKED_MAX: u16 = 8;
 
 /// Leaves a copy of the layout in a shard that is not known to have it. A shard that cannot be reached keeps its old
 /// copy.
 pub(crate) async fn leave(live: &Live, shard: &Shard) {
     let Live { layout, .. } = live;
-    let is_wanted = shard.number != 0 && shard.address.is_cluster();
     // Shard 0 has the identity.
-    if !is_wanted || !layout.is_told || layout.epoch <= shard.copied() || is_away(&live.shards, 0) {
+    if shard.number == 0 || !layout.is_told || layout.epoch <= shard.copied() || is_away(&live.shards, 0) {
         return;
     }
     let left = async {

@@ -24,6 +24,7 @@ use crate::{
     store::{
         Placement,
         redis::{
+            connection::fault,
             scripts::bytes::{Bytes, Put},
             sharded::pins::{Pin, Pins},
         },
@@ -79,18 +80,20 @@ impl Layout {
         if row.is_empty() {
             return Ok(Self::default());
         }
-        let mut row = Bytes(row);
+        Self::read(Bytes(row), pins).ok().flatten().ok_or_else(fault::stateless)
+    }
+
+    /// Returns `None` for an impossible number of shards.
+    fn read(mut row: Bytes<'_>, pins: &[u8]) -> Result<Option<Self>> {
         let (epoch, shards, is_told) = (row.number(4)? as u32, row.number(2)? as u16, row.byte()? == 1);
         let since_ms = row.number(6)?;
         let mut earlier = Vec::new();
         while !row.is_empty() {
             earlier.push(row.number(2)? as u16);
         }
-        if [shards].iter().chain(&earlier).all(|shards| (1..=SHARDS_MAX).contains(shards)) {
-            Ok(Self { epoch, shards, earlier, is_told, since_ms, pins: Pins::decode(pins)? })
-        } else {
-            Err(Error::new(ErrorKind::Corrupt, "read how many shards the store has"))
-        }
+        let is_possible = [shards].iter().chain(&earlier).all(|shards| (1..=SHARDS_MAX).contains(shards));
+        let pins = Pins::decode(pins)?;
+        Ok(is_possible.then_some(Self { epoch, shards, earlier, is_told, since_ms, pins }))
     }
 
     /// Returns the number of shards that may hold jobs: 0 to this minus 1.

@@ -89,6 +89,10 @@ pub(crate) struct Told {
 }
 
 impl Told {
+    pub(crate) const fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
     /// Returns whether it has nothing to which only an outgrown number leads.
     const fn is_settled(&self) -> bool {
         self.is_searched || self.jobs + self.kept + self.groups == 0
@@ -260,12 +264,12 @@ impl RedisStore {
         Ok(Live { shards: shards.take(layout.live().into()).collect(), layout })
     }
 
-    /// Refuses a store in another format before anything of it is read.
+    /// Refuses a store in another format before anything of it is read. Returns the epoch that shard 0 was informed of.
     ///
     /// # Errors
-    /// `Outdated` for a later format, `Unsupported` for an earlier one.
-    pub(crate) async fn check_format(&self) -> Result<()> {
-        tell(&self.live().shards[0], 0).await.map(drop)
+    /// `Outdated` for a later format, `Unsupported` for an earlier one, `Corrupt` if the state is lost.
+    pub(crate) async fn check_format(&self) -> Result<u32> {
+        Ok(tell(&self.live().shards[0], 0).await?.epoch)
     }
 
     /// Reads the layout, and reports it to all shards if it is new.

@@ -37,7 +37,7 @@ if not value then
 end
 if not row and DOCS_MAX <= call('HLEN', DOCS) then return {'full'} end
 if shard.is_new then put_shard() end
-row = pack('>I7', call('HINCRBY', $STATE, 'docs', 1)) .. value
+row = pack('>I7', next_version(DOCS, row)) .. value
 call('HSET', DOCS, key, row)
 call('ZADD', DOCS_BY_KEY, '0', key)
 return {'is', key, row}
