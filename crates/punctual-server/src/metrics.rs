@@ -157,6 +157,12 @@ impl Collector for Snapshot {
         for ((verb, code), n) in &self.0.errors {
             add(&mut of, &[("operation", *verb), ("code", *code)], *n)?;
         }
+        counters(
+            &mut to,
+            "store_changes",
+            "How often the store was found to be another one, without the jobs of before",
+        )?
+        .encode_counter::<NoLabelSet, _, u64>(&self.0.store_changes, None)?;
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         let mut of = to.encode_descriptor("build", "The version of punctual", None, MetricType::Info)?;
         of.encode_info(&version)

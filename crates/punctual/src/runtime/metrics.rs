@@ -87,6 +87,8 @@ pub struct Counted {
     pub calls: BTreeMap<&'static str, Durations>,
     /// Calls to the store that failed, by the name of the verb and the code of the error.
     pub errors: BTreeMap<(&'static str, &'static str), u64>,
+    /// How often a store was found to be another one than before, and the jobs of before were not in it.
+    pub store_changes: u64,
     /// The pairs of a queue and a kind that are counted by name.
     pairs: usize,
 }
@@ -199,6 +201,11 @@ impl Metrics {
     /// Counts a call to the store.
     fn called(&self, verb: &'static str, took: Duration) {
         self.counted().calls.entry(verb).or_default().add(took);
+    }
+
+    /// Counts that a store was another one than before.
+    fn store_changed(&self) {
+        self.counted().store_changes += 1;
     }
 
     /// Counts a failed call to the store.

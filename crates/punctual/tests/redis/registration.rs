@@ -7,7 +7,7 @@ use punctual::{
     worker::{Shutdown, WorkerOrder},
 };
 
-use super::{console::Console, server::Server};
+use super::{LOOK, console::Console, server::Server};
 
 /// How long is waited for what must come.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -41,8 +41,12 @@ async fn a_worker_of_an_emptied_server_sets_its_schedules_again() {
     #[job(kind = "daily")]
     struct Daily;
     let server = Server::start(&[]);
-    let client = Client::connect(&server.url()).await.unwrap();
-    let worker = Worker::new(&client).queue("mail").register_every(Duration::from_millis(20));
+    let (metrics, health) = (punctual::client::Metrics::default(), punctual::worker::Health::default());
+    let url = server.url();
+    let client = Client::connect(&url).await.unwrap();
+    let its_own = Client::connect(&url).await.unwrap().with_metrics(&metrics);
+    let worker =
+        Worker::new(&its_own).queue("mail").register_every(Duration::from_millis(20)).health(&health);
     let cron = punctual::schedule::Cron::every(Duration::from_hours(24)).unwrap();
     let worker = worker.cron("daily", cron, Daily).handle(async |_: Daily, _: Ctx| ());
     let working = tokio::spawn(worker.run_until(Shutdown::default()));
@@ -56,6 +60,13 @@ async fn a_worker_of_an_emptied_server_sets_its_schedules_again() {
             let was = client.store().identity().await.unwrap();
             Console::open(&server.socket()).unwrap().say(&["FLUSHALL"]).unwrap();
             assert_ne!(client.store().identity().await.unwrap(), was);
+        }
+        while metrics.now().store_changes < 3 {
+            tokio::time::sleep(LOOK).await;
+        }
+        // The loop notes it with its next beat.
+        while !health.now().text.starts_with("held up: the store is another one than before") {
+            tokio::time::sleep(LOOK).await;
         }
     };
     tokio::time::timeout(PATIENCE, life).await.unwrap();

@@ -3,7 +3,7 @@
 use std::{
     any::Any,
     fmt,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -27,11 +27,13 @@ use crate::{
 pub(crate) struct Measured {
     inner: Arc<dyn Store>,
     metrics: Metrics,
+    /// Which store it was when it last said so.
+    was: Mutex<Option<Identity>>,
 }
 
 impl Measured {
     pub(crate) fn new(inner: Arc<dyn Store>, metrics: &Metrics) -> Self {
-        Self { inner, metrics: metrics.clone() }
+        Self { inner, metrics: metrics.clone(), was: Mutex::default() }
     }
 
     /// Times a call, and counts its error.
@@ -79,7 +81,14 @@ impl Store for Measured {
     }
 
     fn identity(&self) -> BoxFuture<'_, Result<Identity>> {
-        self.timed("identity", self.inner.identity())
+        Box::pin(async move {
+            let is = self.timed("identity", self.inner.identity()).await?;
+            let was = self.was.lock().unwrap_or_else(PoisonError::into_inner).replace(is);
+            if was.is_some_and(|was| was != is) {
+                self.metrics.store_changed();
+            }
+            Ok(is)
+        })
     }
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {

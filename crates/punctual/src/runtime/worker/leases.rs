@@ -112,6 +112,8 @@ pub(crate) struct Runs {
     pub(crate) suspects: Rc<Suspects>,
     /// Whether these loops reserve no jobs, by an order.
     pub(crate) quiet: Rc<Quiet>,
+    /// Whether the store has become another one, for these loops.
+    pub(crate) has_moved: Rc<Cell<bool>>,
     /// When leases are extended next; `None` if there are none.
     beat_at: Cell<Option<Instant>>,
     /// Notified when the next heartbeat is brought forward.
@@ -139,7 +141,8 @@ impl Runs {
     /// Makes a set for a second loop on the same thread.
     pub(crate) fn beside(&self) -> Self {
         let (suspects, quiet) = (Rc::clone(&self.suspects), Rc::clone(&self.quiet));
-        Self { suspects, quiet, cancel_grace: self.cancel_grace, ..Self::default() }
+        let has_moved = Rc::clone(&self.has_moved);
+        Self { suspects, quiet, has_moved, cancel_grace: self.cancel_grace, ..Self::default() }
     }
 
     /// Adds a run.
@@ -201,6 +204,12 @@ impl Runs {
     /// Returns how many runs of a queue with slots of its own occupy one.
     pub(crate) fn executing_in(&self, queue: &str) -> usize {
         self.executing_in.borrow().get(queue).copied().unwrap_or(0)
+    }
+
+    /// Says that the jobs of before are in another store.
+    pub(crate) fn moved(&self) -> Option<String> {
+        let words = "the store is another one than before, and the jobs of before are not in it; start this process again to accept it";
+        self.has_moved.get().then(|| words.to_owned())
     }
 
     /// Describes what holds up other jobs: a run that goes on after its timeout.

@@ -208,6 +208,7 @@ impl<'a> Registration<'a> {
             "the store is another one than before, and the jobs of before are not in it: a server without persistence was started \
             again, or emptied. This worker goes on in the new one and sets its schedules again; restore the old one from a backup, \
             or enqueue again what is missing");
+        self.runs.has_moved.set(true);
         self.moved.notify_one();
     }
 

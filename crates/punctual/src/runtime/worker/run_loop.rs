@@ -877,6 +877,7 @@ impl<'a> RunLoop<'a> {
                 .held_up(Duration::ZERO, now)
                 .or_else(|| runs.held_up(now))
                 .or_else(|| starved.held_up(now))
+                .or_else(|| runs.moved())
         };
         // Waiting longer in this phase achieves nothing.
         let is_late = matches!(self.phase, Phase::Ending { until } if until <= Instant::now());
@@ -916,7 +917,7 @@ async fn notified(
         if cannot_wait {
             tracing::debug!(target: "punctual", %error, "still could not wait for notifications of the store");
         } else {
-            tracing::warn!(target: "punctual", %error, "could not wait for notifications of the store, asks once a second");
+            tracing::warn!(target: "punctual", error = %error.with_causes(), "could not wait for notifications of the store, asks once a second");
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
         true
