@@ -24,6 +24,7 @@ mod sqs;
 mod tls;
 pub mod token;
 mod trace;
+mod trouble;
 mod why;
 
 pub use api::api;

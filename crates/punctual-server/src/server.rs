@@ -29,6 +29,7 @@ use crate::{
     rights,
     token::Role,
     trace,
+    trouble::{self, Trouble},
 };
 
 /// Connections of workers stay open. After an hour they are made anew, so that load is spread over servers behind one address.
@@ -155,6 +156,7 @@ impl Server {
             .fallback(async move |request: Request| pages(request).await)
             .layer(middleware::from_fn(to_the_end))
             .layer(middleware::from_fn_with_state(self.dashboard.read_only, read_only))
+            .layer(middleware::from_fn_with_state(Trouble::default(), trouble::said))
             .layer(middleware::from_fn_with_state(Answers::new(), answers::bounded));
         // A request that the gate refuses makes no span: anybody could fill the traces with them, and name the parent.
         let inner = trace::spans(inner, base)

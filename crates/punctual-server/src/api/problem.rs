@@ -10,7 +10,7 @@ use axum::{
 use punctual::{Error, ErrorKind};
 use serde::Serialize;
 
-use crate::gate::Refusal;
+use crate::{gate::Refusal, trouble::Causes};
 
 /// An error as the API answers it.
 #[derive(Debug, Serialize)]
@@ -23,13 +23,16 @@ pub(crate) struct Problem {
     detail: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
+    /// Why the store failed, for the log.
+    #[serde(skip)]
+    causes: Option<Causes>,
 }
 
 impl Problem {
     pub(crate) fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
         let title = status.canonical_reason().unwrap_or("Error");
         let r#type = format!("https://punctual.dev/problems/{}", code.replace('_', "-"));
-        Self { r#type, title, status: status.as_u16(), code, detail: detail.into(), hint: None }
+        Self { r#type, title, status: status.as_u16(), code, detail: detail.into(), hint: None, causes: None }
     }
 
     pub(crate) fn not_found(detail: impl Into<String>) -> Self {
@@ -67,7 +70,8 @@ impl From<Error> for Problem {
             ErrorKind::Forbidden => StatusCode::FORBIDDEN,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        let problem = Self::new(status, error.kind().code(), error.to_string());
+        let causes = Causes::of(&error);
+        let problem = Self { causes, ..Self::new(status, error.kind().code(), error.to_string()) };
         error.hint().into_iter().fold(problem, Self::with_hint)
     }
 }
@@ -93,6 +97,7 @@ impl IntoResponse for &Problem {
         if status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
+        Causes::put(self.causes.as_ref(), &mut response);
         response
     }
 }

@@ -13,7 +13,7 @@ use super::{
     frame::{Frame, Here, html},
     view::View,
 };
-use crate::gate::Refusal;
+use crate::{gate::Refusal, trouble::Causes};
 
 /// Why a page cannot be shown, or a change not be made.
 #[derive(Debug)]
@@ -128,7 +128,11 @@ impl Fault {
         let status = self.status();
         let page = Page { frame, status: status.as_u16(), text, hint, detail };
         let body = html(&page).unwrap_or_else(|_| title.into_response());
-        (status, body).into_response()
+        let mut answer = (status, body).into_response();
+        if let Self::Store(error) = self {
+            Causes::put(Causes::of(error).as_ref(), &mut answer);
+        }
+        answer
     }
 
     /// Returns a title, what happened, and what to try.

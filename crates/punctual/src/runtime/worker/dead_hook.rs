@@ -29,7 +29,7 @@ pub(crate) async fn tell(client: &Client, on_dead: &OnDead, id: JobId, ran: Opti
     let job = match client.get(id).await {
         Ok(now) => now.or(ran),
         Err(error) => {
-            tracing::warn!(target: "punctual", %id, %error, "could not read a dead job");
+            tracing::warn!(target: "punctual", %id, error = %error.with_causes(), "could not read a dead job");
             ran
         }
     };

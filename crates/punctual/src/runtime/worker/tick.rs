@@ -48,7 +48,7 @@ pub(crate) async fn set(client: &Client, schedules: &[(String, Schedule)]) -> Re
             Ok(_) => {}
             Err(error) if is_passing(&error) => return Err(error),
             Err(error) => {
-                tracing::error!(target: "punctual", schedule = name, %error, "could not set the schedule");
+                tracing::error!(target: "punctual", schedule = name, error = %error.with_causes(), "could not set the schedule");
             }
         }
     }
@@ -92,7 +92,7 @@ pub(crate) async fn keep_enqueued(
                 LOOK_EVERY
             }
             Err(error) => {
-                tracing::warn!(target: "punctual", %error, "could not set the schedules or enqueue their ticks, will try again");
+                tracing::warn!(target: "punctual", error = %error.with_causes(), "could not set the schedules or enqueue their ticks, will try again");
                 pauses.next()
             }
         };
@@ -124,7 +124,7 @@ pub(crate) async fn admit(call: &Call) -> Result<(), Verdict> {
         Ok(Some(reason)) => Err(Verdict::Cancel { reason: Some(reason.to_owned()) }),
         Err(error) => {
             let pause = AGAIN_MIN.saturating_mul(1 << call.record().snoozes.min(16)).min(AGAIN_MAX);
-            tracing::warn!(target: "punctual", id = %call.id(), schedule = tick.name, %error, ?pause,
+            tracing::warn!(target: "punctual", id = %call.id(), schedule = tick.name, error = %error.with_causes(), ?pause,
                 "could not enqueue the next tick, will try again");
             let reason = Some(format!("{COULD_NOT}: {error}"));
             Err(Verdict::Snooze { after: pause, reason })
@@ -152,7 +152,7 @@ async fn enqueue_next(call: &Call, tick: Tick<'_>) -> Result<Option<&'static str
     let enqueue_next = async |after| match schedule.enqueue_next(after).await {
         // This tick itself may take up the room. Its successor is enqueued by a later check.
         Err(error) if matches!(error.kind(), ErrorKind::Full | ErrorKind::StoreFull) => {
-            tracing::warn!(target: "punctual", id = %call.id(), schedule = tick.name, %error, "no next tick for now");
+            tracing::warn!(target: "punctual", id = %call.id(), schedule = tick.name, error = %error.with_causes(), "no next tick for now");
             Ok(())
         }
         enqueued => enqueued.map(drop),

@@ -29,7 +29,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     core::{
-        error::{Error, ErrorKind, Result},
+        error::{Error, ErrorKind, Result, chain},
         limits::{BATCH_BYTES_MAX, BATCH_MAX},
     },
     store::{
@@ -585,9 +585,12 @@ impl Undone {
     }
 }
 
-/// Copies the error for another operation. The cause stays with the first.
+/// Copies the error for another operation, with the words of its causes.
 fn same(error: &Error) -> Error {
-    let same = Error::new(error.kind(), error.to_string());
+    let mut same = Error::new(error.kind(), error.to_string());
+    if let Some(cause) = std::error::Error::source(error) {
+        same = same.with_source(chain(cause));
+    }
     match error.hint() {
         Some(hint) => same.with_hint(hint),
         None => same,
