@@ -25,7 +25,7 @@ use std::{convert::Infallible, str::FromStr, time::Duration};
 use punctual::{
     Ctx, JobRecord, Outcome, Worker,
     job::{parse_duration, parse_size},
-    worker::{LiveReport, Shutdown, WorkReport},
+    worker::{Health, LiveReport, Shutdown, WorkReport},
 };
 use serde::Serialize;
 use tokio::time::timeout;
@@ -154,8 +154,10 @@ pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
     }
     let names = args.queues.iter().map(|queue| if args.weighted { split::<u32>(queue).0 } else { queue });
     super::check_served(&session.client, names).await?;
+    let health = args.health.health();
     if let Some(n) = args.keep.map(usize::from) {
         let manner = Manner {
+            health: health.clone(),
             command: args.exec.as_str().into(),
             kill_after: args.kill_after,
             pass_store: args.pass_store,
@@ -170,7 +172,7 @@ pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
             let children = children.clone();
             move |job: JobRecord, ctx: Ctx<()>| children.clone().run(job, ctx)
         };
-        let served = serve(session, args, n, run, shutdown, || children.give_back()).await;
+        let served = serve(session, args, &health, n, run, shutdown, || children.give_back()).await;
         if timeout(gone_max(args), children.stop()).await.is_err() {
             tracing::error!("a killed child has not ended; the worker ends without it");
         }
@@ -183,12 +185,13 @@ pub(crate) async fn run(session: &mut Session, args: &Work) -> Result {
         result: args.result,
         log: args.log,
         pass_store: args.pass_store,
+        health: health.clone(),
     });
     let run = {
         let runner = runner.clone();
         move |job: JobRecord, ctx: Ctx<()>| runner.clone().run(job, ctx)
     };
-    serve(session, args, SLOTS, run, Shutdown::default(), || runner.give_back()).await
+    serve(session, args, &health, SLOTS, run, Shutdown::default(), || runner.give_back()).await
 }
 
 /// How long a worker that ends waits until what it has to end is gone: a child is asked first, then gets SIGTERM, then SIGKILL.
@@ -202,14 +205,14 @@ fn gone_max(args: &Work) -> Duration {
 async fn serve<R: Future<Output = Outcome> + Send + 'static, G: Future<Output = ()>>(
     session: &mut Session,
     args: &Work,
+    health: &Health,
     slots: usize,
     run: impl Fn(JobRecord, Ctx<()>) -> R + Send + Sync + 'static,
     shutdown: Shutdown,
     give_back: impl FnOnce() -> G,
 ) -> Result {
-    let health = args.health.health();
     let _reporting = health.start().await?;
-    let listening = args.health.listen(&mut session.client, &health)?;
+    let listening = args.health.listen(&mut session.client, health)?;
     super::health::say(session, listening.as_ref());
     // The runner keeps these times itself, and is not dropped before its commands are gone.
     let mut worker = Worker::new(&session.client)
@@ -218,7 +221,7 @@ async fn serve<R: Future<Output = Outcome> + Send + 'static, G: Future<Output = 
         .shutdown_grace(Duration::MAX)
         .cancel_grace(GONE_MAX)
         .timeout_grace(GONE_MAX)
-        .health(&health)
+        .health(health)
         .handle_raw(run);
     #[cfg(feature = "otel")]
     {

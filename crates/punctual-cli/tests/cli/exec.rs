@@ -258,7 +258,7 @@ fn a_command_that_outlives_sigkill_is_reported() {
     let t = Cli::new();
     t.ok(&format!("push k --id {A} --timeout 1s"));
     let command = "echo $PPID > watcher; exec sleep 600";
-    let worker = Worker::start(&t, command, "--kill-after 100ms");
+    let worker = Worker::start(&t, command, "--kill-after 100ms --health-file health");
     let watcher = process(&t.wait_for_file("watcher"));
     kill_process(watcher, Signal::STOP).unwrap();
     let why = || t.json(&format!("why {A}"));
@@ -267,6 +267,9 @@ fn a_command_that_outlives_sigkill_is_reported() {
         (text.contains("the run reported last: the command outlives SIGKILL")).then_some(text)
     };
     wait(reported, || why().to_string());
+    let held_up = format!("held up: job {A}: the command outlives SIGKILL");
+    let health = || std::fs::read_to_string(t.path("health")).unwrap_or_default();
+    wait(|| health().starts_with(&held_up).then_some(()), health);
     kill_process(watcher, Signal::CONT).unwrap();
     wait(|| (why()["state"] != "running").then_some(()), || why().to_string());
     let said = worker.stop();

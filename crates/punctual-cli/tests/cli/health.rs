@@ -16,18 +16,18 @@ use crate::{
 };
 
 /// A process that reports its health, and ends with its test.
-struct Reporter {
-    child: Option<Child>,
+pub(crate) struct Reporter {
+    pub(crate) child: Option<Child>,
     addr: SocketAddr,
 }
 
 /// A port that is free now; nobody else in this test asks for one.
-fn free_addr() -> SocketAddr {
+pub(crate) fn free_addr() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 impl Reporter {
-    fn start(t: &Cli, args: &[&str]) -> Self {
+    pub(crate) fn start(t: &Cli, args: &[&str]) -> Self {
         let addr = free_addr();
         let health =
             ["--health-file".to_owned(), "health".to_owned(), "--health-addr".to_owned(), addr.to_string()];
@@ -36,7 +36,7 @@ impl Reporter {
     }
 
     /// The head and the line of an answer.
-    fn asked(&self) -> Option<(String, String)> {
+    pub(crate) fn asked(&self) -> Option<(String, String)> {
         let mut stream = TcpStream::connect(self.addr).ok()?;
         stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").ok()?;
         let mut answer = String::new();
@@ -47,7 +47,7 @@ impl Reporter {
 
     /// Waits until it answers a line that begins so, with 200.
     #[track_caller]
-    fn answers(&self, words: &str) -> String {
+    pub(crate) fn answers(&self, words: &str) -> String {
         let answer = || self.asked().filter(|(_, line)| line.starts_with(words));
         let (head, line) = wait(answer, || format!("it never answered {words:?}, but {:?}", self.asked()));
         assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}\n{line}");

@@ -422,6 +422,25 @@ fn a_child_that_cannot_start_is_named_and_burns_no_attempt() {
     }
 }
 
+/// A worker none of whose children starts holds no jobs: others run them, and they are no attempts.
+#[test]
+fn a_worker_without_children_leaves_its_jobs_to_others() {
+    let t = Cli::new();
+    let starved = Worker::start(&t, "echo >> starts; no-such-program", "--keep 2");
+    t.wait_for_file("starts");
+    let ids = [0; 4].map(|_| push(&t, "k", "--max-attempts 1"));
+    let healthy = Worker::start(&t, "true", "");
+    for id in &ids {
+        assert_eq!(t.wait_for(id, "done")["attempt"], 1);
+    }
+    healthy.stop().ok();
+    let said = starved.stop();
+    assert!(
+        said.err.contains("a job could not be started here") && said.err.contains("no child starts"),
+        "{said:#?}"
+    );
+}
+
 #[test]
 fn a_child_is_replaced_after_its_jobs() {
     let t = Cli::new();

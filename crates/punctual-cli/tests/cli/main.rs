@@ -40,6 +40,8 @@ mod mcp;
 #[cfg(unix)]
 mod monitoring;
 #[cfg(unix)]
+mod outage;
+#[cfg(unix)]
 mod prometheus;
 #[cfg(unix)]
 mod proxies;

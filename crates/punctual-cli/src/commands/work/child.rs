@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use punctual::{Client, Ctx, JobRecord, Outcome, limits::ERROR_BYTES_MAX, store::wire};
+use punctual::{Client, Ctx, JobRecord, Outcome, limits::ERROR_BYTES_MAX, store::wire, worker::Health};
 use tokio::{
     io::AsyncWriteExt as _,
     net::{
@@ -38,6 +38,7 @@ use super::{
     command::Running,
     frame::{Frames, FromChild, PROTOCOL, ToChild, Why},
     memory::Memory,
+    process::Note,
 };
 
 /// How long a child may take until it says that it is ready.
@@ -68,6 +69,8 @@ pub(super) struct Manner {
     /// The name of the worker, if it was given one.
     pub(super) worker: Option<Arc<str>>,
     pub(super) client: Client,
+    /// Where it is reported that a child cannot be ended.
+    pub(super) health: Health,
 }
 
 /// A child that is ready.
@@ -143,7 +146,8 @@ impl Manner {
         let (tail, ended) = (Tail::default(), CancellationToken::new());
         let stderr =
             running.stderr().map(|pipe| tokio::spawn(tail.clone().follow(pipe, ended.clone(), None)));
-        let mut life = Life { running, kill_after: self.kill_after, tail, ended, stderr };
+        let mut life =
+            Life { running, kill_after: self.kill_after, health: self.health.clone(), tail, ended, stderr };
         let (read, mut write) = socket.into_split();
         let mut read = Frames::new(read);
         let hello = ToChild::Hello {
@@ -238,6 +242,7 @@ struct Life {
     running: Running,
     /// Between SIGTERM and SIGKILL.
     kill_after: Duration,
+    health: Health,
     tail: Tail,
     /// Fired when the command has ended.
     ended: CancellationToken,
@@ -251,7 +256,13 @@ impl Life {
         let exited = if let Ok(exited) = timeout(grace, self.running.ended()).await {
             exited
         } else {
-            self.running.gone(self.kill_after, |words| tracing::warn!("{words}")).await
+            let about = format!("child {}", self.running.supervisor().unwrap_or_default());
+            let note = Note { health: &self.health, about };
+            let report = |words: String| {
+                tracing::warn!("{}: {words}", note.about);
+                note.put(&words);
+            };
+            self.running.gone(self.kill_after, report).await
         };
         self.ended.cancel();
         if let Some(stderr) = self.stderr.take() {

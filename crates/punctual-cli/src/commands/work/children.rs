@@ -9,13 +9,14 @@
 //! ```
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use punctual::{Backoff, Ctx, JobRecord, Outcome, worker::Stop};
 use tokio::{
-    sync::Notify,
+    sync::{Notify, watch},
     task::JoinHandle,
     time::{sleep, timeout},
 };
@@ -65,6 +66,10 @@ struct Shared {
     ready: Mutex<Vec<Place>>,
     /// Notified once for each slot that is free again.
     freed: Notify,
+    /// How many children there are to be.
+    n: usize,
+    /// Why a child did not start, or ended without a job, by its number; until it has started.
+    failing: watch::Sender<BTreeMap<usize, String>>,
     /// Fired when no more jobs start.
     stopping: CancellationToken,
     /// Fired when all runs have to end and their jobs are given back.
@@ -94,6 +99,8 @@ impl Children {
             wear,
             ready: Mutex::default(),
             freed: Notify::new(),
+            n,
+            failing: watch::Sender::default(),
             stopping,
             giving_back: CancellationToken::new(),
             ending: CancellationToken::new(),
@@ -140,6 +147,8 @@ impl Shared {
                 () = self.stopping.cancelled() => return Some(Outcome::Snooze(Duration::ZERO)),
                 why = self.cut(job.timeout, ctx) => return unstarted(why, ctx),
                 slot = self.slot() => slot,
+                // Another worker may have what is missing here.
+                why = self.none_starts() => return Some(Outcome::NotStarted(why)),
             };
             if let Some(opened) = slot.child.open(job, ctx)
                 && let Some(ended) = self.ended(job, ctx, slot, opened).await
@@ -221,6 +230,23 @@ impl Shared {
         }
     }
 
+    /// Waits until no child is there, and none starts; returns why one does not.
+    async fn none_starts(&self) -> String {
+        let mut failing = self.failing.subscribe();
+        loop {
+            let why = {
+                let failing = failing.borrow_and_update();
+                failing.values().next().filter(|_| failing.len() == self.n).cloned()
+            };
+            if let Some(why) = why {
+                return format!("no child starts: {why}");
+            }
+            if failing.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
     /// Returns a free slot of the child that runs the fewest jobs.
     fn free(self: &Arc<Self>) -> Option<Slot> {
         let mut ready = self.ready();
@@ -259,8 +285,8 @@ impl Shared {
                 started = self.manner.start() => started,
             };
             let why = match started {
-                Err(why) => why,
-                Ok((child, task)) => match self.serve(&child, task).await {
+                Err(why) => self.fails(number, why),
+                Ok((child, task)) => match self.serve(number, &child, task).await {
                     _ if self.ending.is_cancelled() => return,
                     Ok(()) => {
                         failures = 0;
@@ -269,12 +295,11 @@ impl Shared {
                         }
                         continue;
                     }
-                    Err(gone) => {
-                        if 0 < gone.runs {
-                            failures = 0;
-                        }
+                    Err(gone) if 0 < gone.runs => {
+                        failures = 0;
                         gone.why
                     }
+                    Err(gone) => self.fails(number, gone.why),
                 },
             };
             failures += 1;
@@ -287,8 +312,14 @@ impl Shared {
         }
     }
 
+    /// Notes why a child is not there, for the jobs that wait for one.
+    fn fails(&self, number: usize, why: String) -> String {
+        self.failing.send_modify(|failing| drop(failing.insert(number, why.clone())));
+        why
+    }
+
     /// Lets a child run jobs until it is gone. An error is that it ended too soon: by itself, or since no job fits into its memory.
-    async fn serve(&self, child: &Arc<Child>, task: JoinHandle<Gone>) -> Result<(), Gone> {
+    async fn serve(&self, number: usize, child: &Arc<Child>, task: JoinHandle<Gone>) -> Result<(), Gone> {
         let used_up = CancellationToken::new();
         let too_large = match &self.wear.bytes_max {
             // It would be replaced after each job, or never run one.
@@ -309,6 +340,7 @@ impl Shared {
         }
         let place = Place { child: Arc::clone(child), used: 0, used_up: used_up.clone() };
         self.ready().push(place);
+        self.failing.send_modify(|failing| drop(failing.remove(&number)));
         for _ in 0..child.slots {
             self.freed.notify_one();
         }

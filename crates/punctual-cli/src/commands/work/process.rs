@@ -13,7 +13,7 @@ use std::{process::ExitStatus, process::Stdio, sync::Arc, time::Duration};
 use punctual::{
     Ctx, JobRecord, Outcome, Payload,
     limits::{PAYLOAD_BYTES_MAX, RESULT_BYTES_MAX},
-    worker::Stop,
+    worker::{Health, Stop},
 };
 use serde::de::IgnoredAny;
 use tokio::{process::Command, task::JoinHandle};
@@ -43,6 +43,8 @@ pub(super) struct How {
     pub(super) log: bool,
     /// Whether commands see the address of the store.
     pub(super) pass_store: bool,
+    /// Where it is reported that a command cannot be ended.
+    pub(super) health: Health,
 }
 
 /// Runs a command for every job.
@@ -53,6 +55,24 @@ pub(super) struct Runner {
     giving_back: CancellationToken,
     /// Jobs whose commands may still run.
     running: TaskTracker,
+}
+
+/// A note in the health of what cannot be ended. Dropped, it is withdrawn.
+pub(super) struct Note<'a> {
+    pub(super) health: &'a Health,
+    pub(super) about: String,
+}
+
+impl Note<'_> {
+    pub(super) fn put(&self, words: &str) {
+        self.health.note(&self.about, Some(words));
+    }
+}
+
+impl Drop for Note<'_> {
+    fn drop(&mut self) {
+        self.health.note(&self.about, None);
+    }
 }
 
 /// Why a command was ended.
@@ -122,8 +142,10 @@ impl Runner {
         let (cut, exited) = match cut {
             Err(exited) => (None, exited),
             Ok(cut) => {
+                let note = Note { health: &self.how.health, about: format!("job {}", job.id) };
                 let report = |words: String| {
                     tracing::warn!(job = %job.id, "{words}");
+                    note.put(&words);
                     ctx.log(words);
                 };
                 (Some(cut), run.gone(self.how.kill_after, report).await)
