@@ -248,7 +248,7 @@ fn reasons(
                 if running.until <= now {
                     add(
                         "lease_over",
-                        "its lease has expired; the next reserve reclaims the job".into(),
+                        "its lease has expired: the next reserve of its queue reclaims the job; without a worker, upkeep or a cancel does, a minute after it".into(),
                         None,
                     );
                 }

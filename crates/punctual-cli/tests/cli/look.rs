@@ -1,5 +1,16 @@
 //! `ls`, `show`, `why`, `stats`, `upcoming`, `audit`, `doctor`.
 
+use std::sync::Arc;
+
+use punctual::{
+    Client, NewJob, Payload, Timestamp,
+    store::{
+        CallId, QueueRequest, Reserve, Store as _,
+        clock::{Clock, ManualClock},
+        sqlite::{SqliteOptions, SqliteStore},
+    },
+};
+
 use crate::fixture::{A, B, C, Cli, masked};
 
 /// Three jobs: one scheduled, one ready, one cancelled.
@@ -245,6 +256,32 @@ fn a_sound_store_passes_its_audit_and_its_doctor() {
     assert_eq!((&json["ok"], &json["findings"]), (&true.into(), &serde_json::json!([])));
     assert!(t.ok("doctor").contains("ok "));
     assert!(t.json("doctor").as_array().is_some_and(|checks| !checks.is_empty()));
+}
+
+/// A worker reserved a job an hour ago and died, and nobody serves the queue.
+#[test]
+fn the_doctor_reports_a_running_job_whose_lease_is_over() {
+    let t = Cli::new();
+    let hour_ago = Timestamp::saturating_from_ms(Clock::System.now().as_ms() - 3_600_000);
+    let options =
+        SqliteOptions { clock: Clock::Manual(ManualClock::new(hour_ago)), ..SqliteOptions::default() };
+    let store = Arc::new(SqliteStore::open(t.path("punctual.db"), options).unwrap());
+    let client = Client::new(store.clone());
+    let queue = QueueRequest { queue: "mail".into(), share: 1, at_most: 1 };
+    let call = CallId { instance: 1, number: 1 };
+    let request = Reserve { call, worker: "w".into(), queues: vec![queue], n: 1, lease: None, company: true };
+    let job = NewJob::new(A.parse().unwrap(), "k", "mail", Payload::json("1"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(client.push(vec![job])).unwrap();
+    assert_eq!(runtime.block_on(store.reserve(&request)).unwrap().jobs.len(), 1);
+    drop((client, store, runtime));
+    let said = t.ok("doctor");
+    assert!(
+        said.contains(&format!(
+            "warn  leases        1 running job whose lease is over, such as {A} of queue mail"
+        )),
+        "{said}"
+    );
 }
 
 #[test]
