@@ -5,6 +5,7 @@ pub(crate) mod settings;
 
 use std::{io::Write as _, time::Duration};
 
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use punctual::{
     Timestamp,
     limits::BATCH_MAX,
@@ -23,6 +24,13 @@ use crate::{
     output::{Format, Table, clean, counted, grouped, json},
     times::{relative, span},
 };
+
+/// How many queues are asked about at once. A server has other callers.
+const CALLS_AT_ONCE_MAX: usize = 32;
+
+fn at_once(session: &Session) -> usize {
+    if session.client.store().url().starts_with("http") { 1 } else { CALLS_AT_ONCE_MAX }
+}
 
 /// Groups with limits of their own that `queue show` lists.
 const GROUPS_SHOWN: usize = 20;
@@ -278,10 +286,11 @@ async fn ls(session: &mut Session) -> Result {
     let (mut infos, mut after) = (Vec::new(), None::<String>);
     loop {
         let names = session.client.store().queues(after.as_deref()).await?;
-        for name in &names {
-            // It may have gone since.
-            infos.extend(session.client.queue(name).show().await?);
-        }
+        let client = &session.client;
+        let shown =
+            stream::iter(&names).map(async |name| client.queue(name).show().await).buffered(at_once(session));
+        // One may have gone since.
+        infos.extend(shown.try_filter_map(async |info| Ok(info)).try_collect::<Vec<_>>().await?);
         after = names.last().cloned();
         if names.len() < BATCH_MAX {
             break;
@@ -300,14 +309,13 @@ async fn ls(session: &mut Session) -> Result {
 
 /// Of each queue, how many jobs become due within the next hour.
 async fn soon(session: &Session, infos: &[QueueInfo]) -> Result<Vec<String>> {
-    let mut soon = Vec::with_capacity(infos.len());
-    for info in infos {
+    let soon = stream::iter(infos).map(async |info| {
         let hour = Upcoming { queue: Some(info.name.clone()), bucket: Duration::from_hours(1), buckets: 1 };
         let found = session.client.upcoming(&hour).await?;
         let more = if found.complete { "" } else { "+" };
-        soon.push(format!("{}{more}", grouped(found.buckets.iter().sum())));
-    }
-    Ok(soon)
+        Ok(format!("{}{more}", grouped(found.buckets.iter().sum())))
+    });
+    soon.buffered(at_once(session)).try_collect().await
 }
 
 fn print(session: &mut Session, infos: &[QueueInfo], views: &[impl Serialize], table: &Table) -> Result {

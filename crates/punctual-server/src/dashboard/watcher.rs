@@ -15,6 +15,10 @@ use tokio::{
 pub(crate) const LISTENERS_MAX: usize = 5_000;
 /// How often the counters are read at most.
 const EVERY: Duration = Duration::from_secs(1);
+/// After a read of a second, the loop rests this many seconds: very many queues cost a tenth of the time at most.
+const REST_FACTOR: u32 = 9;
+/// The longest rest. A read that met a store that was away is followed by none.
+const REST_MAX: Duration = Duration::from_mins(1);
 /// The names of queues are read with every so many reads of the counters, and the workers with another one of them. They are
 /// many, and seldom change.
 const QUEUES_EVERY: u32 = 5;
@@ -165,10 +169,17 @@ impl Shared {
     }
 
     async fn sample(&self, reads: &mut u32) {
+        let begin = Instant::now();
         let old = self.seen.borrow().clone();
         match self.read(reads, &old).await {
-            Ok(new) if new.versions != old.versions => _ = self.seen.send_replace(new),
-            Ok(_) => {}
+            Ok(new) => {
+                let rest = (begin.elapsed() * REST_FACTOR).min(REST_MAX);
+                if new.versions != old.versions {
+                    self.seen.send_replace(new);
+                }
+                let mut state = self.state();
+                state.next = state.next.max(Some(Instant::now() + rest));
+            }
             // Pages find that out themselves when they are loaded.
             Err(error) => tracing::debug!(target: "punctual", %error, "the counters could not be read"),
         }
@@ -210,4 +221,32 @@ async fn workers(client: &Client) -> Result<Vec<WorkerInfo>> {
         info.seen = Timestamp::default();
     }
     Ok(workers)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    use punctual::testing::{Fault, FaultyStore, TestQueue};
+    use tokio::time::sleep;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_reads_take_a_tenth_of_the_time() {
+        let reads = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&reads);
+        let store = FaultyStore::new(Arc::clone(TestQueue::new().client.store()), move |called| {
+            if called != "count" {
+                return Fault::Pass;
+            }
+            counted.fetch_add(1, Relaxed);
+            Fault::Late(Duration::from_secs(2))
+        });
+        let watcher = Watcher::new(&Client::new(Arc::new(store)), &CancellationToken::new());
+        let listener = watcher.listen().expect("there is room");
+        sleep(Duration::from_secs(61)).await;
+        assert_eq!(reads.load(Relaxed), 4, "one each 20 s");
+        drop(listener);
+    }
 }
