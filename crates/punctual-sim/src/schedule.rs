@@ -68,7 +68,7 @@ impl Schedule {
         Some(Self { plan, client, begun: (!plan.by_workers).then_some(now), ended: now })
     }
 
-    /// Removes it when no tick is overdue, so that nothing is left to come.
+    /// Removes it when it has ticked and no tick is overdue, so that nothing is left to come.
     pub(crate) async fn end(&mut self, scene: &Scene) -> Result<(), String> {
         let schedule = self.client.schedule(NAME);
         let until = Instant::now() + MADE_UP_MAX;
@@ -78,7 +78,9 @@ impl Schedule {
             let left = jobs.iter().filter(|job| !job.state.is_ended()).filter_map(TickAtRest::of);
             // Not by when they are due: one that is made up for is due when it was enqueued, and one that could not enqueue its
             // successor was put off.
-            if left.min().is_some_and(|next| self.ended < next.at) {
+            // One that workers set is late by an outage at their start.
+            let has_ticked = jobs.iter().any(|job| job.state.is_ended() && TickAtRest::of(job).is_some());
+            if has_ticked && left.min().is_some_and(|next| self.ended < next.at) {
                 break;
             }
             if until <= Instant::now() {

@@ -13,11 +13,16 @@ use std::{
 
 use super::{damage::findings, processes::say, *};
 
-/// How many failing syncs a life is tried with; all of them with `PUNCTUAL_POWER_CUTS=all`.
+/// How many failing syncs a life is tried with; as many as `PUNCTUAL_POWER_CUTS` says, or all of them if it says `all`.
 const SYNCS_TRIED: u64 = 6;
-/// The jobs of a life, and how large they are: the log is copied into the database before the last of them.
+/// The jobs of a life, unless `PUNCTUAL_POWER_JOBS` says how many, and the size of all together: the log is copied into the database before the
+/// last of them.
 const JOBS: u64 = 40;
-const PAYLOAD_BYTES: usize = 500_000;
+const BYTES: u64 = 20_000_000;
+
+fn jobs() -> u64 {
+    std::env::var("PUNCTUAL_POWER_JOBS").map_or(JOBS, |jobs| jobs.parse().unwrap())
+}
 
 /// Does nothing, unless it was started by a test below with a file: then it does what it reads.
 #[test]
@@ -35,7 +40,7 @@ fn child_that_lives() {
             let done = match line.unwrap().as_str() {
                 "enqueue" => {
                     let mut job = new_job(n as u64);
-                    job.payload = Payload::json(format!("\"{}\"", "x".repeat(PAYLOAD_BYTES)));
+                    job.payload = Payload::json(format!("\"{}\"", "x".repeat((BYTES / jobs()) as usize)));
                     let call = call(n as u64);
                     store.enqueue(call, &[job]).await.map(|enqueued| enqueued[0].id().unwrap())
                 }
@@ -164,7 +169,7 @@ fn disk(folder: &Path) -> PathBuf {
 fn live(disk: &Path, folder: &Path, processes: usize, fails: (u64, u64)) -> (Vec<Answer>, BTreeSet<String>) {
     let mut processes: Vec<_> = (0..processes).map(|_| Process::start(disk, folder, fails)).collect();
     let (mut answers, mut refused) = (Vec::new(), BTreeSet::new());
-    for n in 0..JOBS {
+    for n in 0..jobs() {
         let turn = n as usize % processes.len();
         let process = &mut processes[turn];
         let mut does = |what: &str| {
@@ -336,7 +341,7 @@ async fn assert_nothing_is_lost(folder: &Path, answers: &[Answer], what: &str) -
 async fn what_was_answered_survives_a_power_cut_after_a_failed_sync() {
     let tools = tempfile::tempdir().unwrap();
     let disk = disk(tools.path());
-    let are_all = std::env::var("PUNCTUAL_POWER_CUTS").is_ok_and(|tried| tried == "all");
+    let tried = std::env::var("PUNCTUAL_POWER_CUTS").unwrap_or_else(|_| SYNCS_TRIED.to_string());
     for processes in [1, 3] {
         // A life without a failure counts them.
         let folder = Folder::new();
@@ -345,8 +350,8 @@ async fn what_was_answered_survives_a_power_cut_after_a_failed_sync() {
         let mut cuts = assert_nothing_is_lost(folder.0.path(), &answers, "no sync fails").await;
         let counted = fs::read(folder.0.path().join("journal.count")).unwrap();
         let syncs = u64::from_le_bytes(counted[..8].try_into().unwrap());
-        assert!(JOBS <= syncs);
-        let step = if are_all { 1 } else { syncs / SYNCS_TRIED };
+        assert!(jobs() <= syncs);
+        let step = tried.parse::<u64>().map_or(1, |tried| (syncs / tried).max(1));
         for fails in (1..=syncs).rev().step_by(step as usize) {
             for last in [fails, fails + 12] {
                 let folder = Folder::new();
