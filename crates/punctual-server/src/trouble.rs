@@ -1,4 +1,4 @@
-//! What the store fails for. Callers get the words of the error; its causes can quote stored values, so they are in the log alone. The log says
+//! Logs why the store fails. Callers get the error without its causes, because causes can quote stored values. The log says
 //! each kind of trouble once, and counts it while it lasts.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,6 +25,7 @@ impl Causes {
             error.kind(),
             ErrorKind::Unavailable
                 | ErrorKind::UnknownOutcome
+                | ErrorKind::Closed
                 | ErrorKind::StoreFull
                 | ErrorKind::Corrupt
                 | ErrorKind::Outdated
@@ -64,8 +65,11 @@ impl Trouble {
             said.again += 1;
             return None;
         }
+        let again = std::mem::take(&mut said.again);
+        // What was counted long ago is no news of this trouble.
+        let is_same = now < said.at + 2 * SAID_AGAIN;
         said.at = now;
-        Some(std::mem::take(&mut said.again))
+        Some(if is_same { again } else { 0 })
     }
 }
 
@@ -75,7 +79,7 @@ pub(crate) async fn said(State(trouble): State<Trouble>, request: Request, next:
     if let Some(causes) = answer.extensions().get::<Causes>()
         && let Some(again) = trouble.failed(causes, Instant::now())
     {
-        tracing::warn!(target: "punctual", error = %causes.0.1, again, "the store failed an answer");
+        tracing::warn!(target: "punctual", error = %causes.0.1, others = again, "a request failed because of the store");
     }
     answer
 }
@@ -97,6 +101,7 @@ mod tests {
         assert_eq!([&full, &full, &full].map(|why| trouble.failed(why, now)), [Some(0), None, None]);
         assert_eq!([&broken, &full, &broken].map(|why| trouble.failed(why, now)), [Some(0), None, None]);
         assert_eq!(trouble.failed(&full, now + SAID_AGAIN), Some(3));
+        assert_eq!(trouble.failed(&broken, now + 2 * SAID_AGAIN), Some(0));
         assert!(causes(ErrorKind::Invalid, "a name").is_none());
     }
 }

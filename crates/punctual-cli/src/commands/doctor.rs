@@ -15,8 +15,8 @@ use crate::{
     output::{clean, counted, json},
 };
 
-/// How long after its lease a running job is reported. If somebody serves its queue, it is reclaimed before, unless the store was away.
-const OVERDUE: Duration = Duration::from_secs(30);
+/// How long after its lease a running job is reported. Before, its queue's workers or upkeep reclaim it, unless the store was away.
+const OVERDUE: Duration = Duration::from_secs(90);
 
 /// Reports running jobs whose leases are over, among the first that run.
 async fn leases(client: &Client) -> Option<Check> {
@@ -27,7 +27,7 @@ async fn leases(client: &Client) -> Option<Check> {
     let over = page.jobs.iter().filter(|job| job.running.as_ref().is_some_and(|run| is_over(run.until)));
     let first = over.clone().next()?;
     let text = format!(
-        "{} whose lease is over, such as {} of queue {}: its worker died, and no worker serves the queue, or the store was away",
+        "{} whose lease is over, for example {} of queue {}: its worker died, and no worker serves the queue, or the store was away",
         counted(over.count() as u64, "running job"),
         first.id,
         first.queue

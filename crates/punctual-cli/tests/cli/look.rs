@@ -278,7 +278,7 @@ fn the_doctor_reports_a_running_job_whose_lease_is_over() {
     let said = t.ok("doctor");
     assert!(
         said.contains(&format!(
-            "warn  leases        1 running job whose lease is over, such as {A} of queue mail"
+            "warn  leases        1 running job whose lease is over, for example {A} of queue mail"
         )),
         "{said}"
     );

@@ -17,7 +17,7 @@ pub(crate) const LISTENERS_MAX: usize = 5_000;
 const EVERY: Duration = Duration::from_secs(1);
 /// After a read of a second, the loop rests this many seconds: very many queues cost a tenth of the time at most.
 const REST_FACTOR: u32 = 9;
-/// The longest rest. A read that met a store that was away is followed by none.
+/// The longest rest. A failed read is followed by none.
 const REST_MAX: Duration = Duration::from_mins(1);
 /// The names of queues are read with every so many reads of the counters, and the workers with another one of them. They are
 /// many, and seldom change.
@@ -98,6 +98,8 @@ impl Watcher {
         if !state.is_running {
             // What an earlier loop read is out of date. Nobody listens, so nobody is told.
             self.0.seen.send_modify(|seen| (seen.counts, seen.queues) = (None, None));
+            // It waits for no rest of that loop.
+            state.next = state.next.min(Some(Instant::now() + EVERY));
         }
         let mut seen = self.0.seen.subscribe();
         if state.is_running {

@@ -196,7 +196,7 @@ impl Keys {
         let found = match token::signing(client, id).await {
             Ok(found) => found,
             Err(error) if error.kind() == ErrorKind::Corrupt => {
-                tracing::warn!(target: "punctual", %error, "a token is refused");
+                tracing::warn!(target: "punctual", error = %error.with_causes(), "a token is refused");
                 None
             }
             Err(error) => return Err(super::tokens::unanswered(&error)),

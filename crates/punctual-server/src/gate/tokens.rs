@@ -231,7 +231,7 @@ impl Tokens {
         let token = match shown.find(&self.client).await {
             Ok(token) => token,
             Err(error) if error.kind() == ErrorKind::Corrupt => {
-                tracing::warn!(target: "punctual", %error, "a token is refused");
+                tracing::warn!(target: "punctual", error = %error.with_causes(), "a token is refused");
                 None
             }
             Err(error) => return Err(looked.fail(&error)),
@@ -295,6 +295,6 @@ impl Tokens {
 }
 
 pub(super) fn unanswered(error: &Error) -> Refusal {
-    tracing::warn!(target: "punctual", %error, "a token could not be checked");
+    tracing::warn!(target: "punctual", error = %error.with_causes(), "a token could not be checked");
     Refusal::store(error)
 }

@@ -97,7 +97,7 @@ impl Runner {
     async fn work(&mut self, stop: &CancellationToken, pause: &mut Duration) -> Result<Duration, ErrorKind> {
         let failed = |what: &'static str| {
             move |error: punctual::Error| {
-                tracing::warn!(target: "punctual", %error, "{what}");
+                tracing::warn!(target: "punctual", error = %error.with_causes(), "{what}");
                 error.kind()
             }
         };
@@ -150,7 +150,7 @@ impl Runner {
     async fn step(&mut self, id: &str) -> Result<Next> {
         let found = match kept::get(&self.client, id).await {
             Err(error) if error.kind() == ErrorKind::Corrupt => {
-                tracing::warn!(target: "punctual", %error, "an operation is left alone");
+                tracing::warn!(target: "punctual", error = %error.with_causes(), "an operation is left alone");
                 None
             }
             found => found?,
@@ -192,7 +192,7 @@ impl Runner {
             Err(error) => {
                 let now = self.client.store().now().await?;
                 let text = cut(&error.to_string(), ERROR_BYTES_MAX).to_owned();
-                tracing::warn!(target: "punctual", %error, id, "an operation failed");
+                tracing::warn!(target: "punctual", error = %error.with_causes(), id, "an operation failed");
                 self.save(operation, version, |operation| {
                     operation.error = Some(text.clone());
                     operation.end(OperationState::Failed, now);

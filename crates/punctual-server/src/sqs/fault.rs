@@ -166,7 +166,7 @@ impl From<Error> for Fault {
             _ => Code::InternalFailure,
         };
         if !code.is_of_sender() {
-            tracing::warn!(target: "punctual", %error, "a request of the SQS protocol failed");
+            tracing::warn!(target: "punctual", error = %error.with_causes(), "a request of the SQS protocol failed");
         }
         Self::new(code, error.to_string())
     }

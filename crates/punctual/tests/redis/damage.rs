@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use punctual::{
     JobId, NewJob, Payload, Timestamp,
     store::{
-        Action, CallId, DocOp, DocReply, Placement, Precondition, QueueOp, QueueSettings, Settlement, Store,
-        Verdict,
+        Action, CallId, DocOp, DocReply, Placement, Precondition, QueueOp, QueueReply, QueueSettings,
+        Settlement, Store, Verdict,
         clock::{Clock, ManualClock},
         redis::RedisStore,
     },
@@ -245,11 +245,10 @@ async fn without_state(
     let store = RedisStore::open(&url, Clock::Manual(clock.clone())).await.unwrap();
     if 1 < shards {
         store.reshard(shards).await.unwrap();
-    } else {
-        // So that it has a layout: jobs of this queue have one place.
-        let settings = QueueSettings { placement: Placement::Pinned, ..QueueSettings::default() };
-        store.queue("pinned", &QueueOp::Set(Box::new(settings))).await.unwrap();
     }
+    // Its jobs have one place, also after the repair.
+    let settings = QueueSettings { placement: Placement::Pinned, ..QueueSettings::default() };
+    store.queue("pinned", &QueueOp::Set(Box::new(settings))).await.unwrap();
     let store: Arc<dyn Store> = Arc::new(store);
     store.identity().await.unwrap();
     let put = DocOp::Put { key: "d".into(), precondition: Precondition::Always, value: b"1".to_vec() };
@@ -291,6 +290,12 @@ async fn without_state(
     if let Err(error) = other.identity().await {
         wrong.push(error.to_string());
     }
+    if let QueueReply::Info(info) = other.queue("pinned", &QueueOp::Show).await.unwrap()
+        && 1 < shards
+        && info.settings.placement != Placement::Pinned
+    {
+        wrong.push("a pinned queue is spread".to_owned());
+    }
     let put = DocOp::Put { key: "d".into(), precondition: Precondition::Always, value: b"2".to_vec() };
     match other.doc(&put).await {
         Ok(DocReply::Is(Some(after))) if before.version < after.version => {}
@@ -302,7 +307,7 @@ async fn without_state(
     if later <= fence {
         wrong.push(format!("fence {later} after {fence}"));
     }
-    wrong.extend(damaged.judge(Of::Jobs(0), cases_differ(number, way)).await);
+    wrong.extend(damaged.judge(Of::Jobs(0), looks_first(number, way)).await);
     Some((opened.is_err(), wrong))
 }
 
@@ -353,6 +358,6 @@ async fn fence(store: &Arc<dyn Store>, time: u64) -> u64 {
 }
 
 /// Whether other verbs come before a reserve.
-fn cases_differ(number: u16, way: &Way) -> bool {
+fn looks_first(number: u16, way: &Way) -> bool {
     (usize::from(number) + way.0.len()).is_multiple_of(2)
 }

@@ -256,7 +256,7 @@ impl Life {
         let exited = if let Ok(exited) = timeout(grace, self.running.ended()).await {
             exited
         } else {
-            let about = format!("child {}", self.running.supervisor().unwrap_or_default());
+            let about = format!("the child of process {}", self.running.supervisor().unwrap_or_default());
             let note = Note { health: &self.health, about };
             let report = |words: String| {
                 tracing::warn!("{}: {words}", note.about);

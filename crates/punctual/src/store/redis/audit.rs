@@ -16,6 +16,8 @@ use crate::{
     },
 };
 
+/// The queue of jobs that say none.
+const STRAYS: &str = "found";
 /// The keys that are walked, in order. Queues come first, because without its settings nothing of one can be checked. Places come before records, because the queue of a partially written record
 /// may be known only from its place. Counters come last, because they follow from the others.
 const WALKS: [&str; 21] =
@@ -32,6 +34,7 @@ pub(super) async fn audit(shard: &Shard, layout: &Layout, audit: Audit) -> Resul
         digits(BATCH_MAX as u64),
         digits(u64::from(audit.repair)),
         settings::encode("", &QueueSettings::unreadable(), 1, Share::of(layout, "", shard.number)),
+        settings::encode(STRAYS, &QueueSettings::default(), 1, Share::of(layout, STRAYS, shard.number)),
     ];
     let mut reply = shard.ask(&SCRIPTS.audit, &DOC_KEYS.map(|key| shard.key(key)), args).await?;
     let next = reply.bytes()?;

@@ -22,7 +22,7 @@ use crate::{
             connection::{
                 address::Address,
                 info::Info,
-                preflight::{self, STRANGER_HINT, Seen},
+                preflight::{self, FOREIGN_KEY_HINT, Seen},
             },
             scripts::reply::Reply,
             sharded::shard::Shard,
@@ -158,7 +158,7 @@ async fn all(shard: &Shard, seen: Seen, shown: &str, level: Durability) -> Resul
 
 /// Reports a key of a shard with foreign content.
 fn stranger(seen: &Seen) -> Option<Check> {
-    seen.strangers.first().map(|stranger| fail("keys", stranger.to_string(), STRANGER_HINT))
+    seen.strangers.first().map(|stranger| fail("keys", stranger.to_string(), FOREIGN_KEY_HINT))
 }
 
 /// Checks whether the keys of a shard are ours.

@@ -188,10 +188,9 @@ pub(crate) fn refused(operation: &str, refusal: &ServerError) -> Error {
 
 /// Makes the error for a shard whose state is gone or damaged. Nothing was read or changed.
 pub(crate) fn stateless() -> Error {
-    let message =
-        "the state of the store is gone or damaged (key s), and its jobs are there; nothing was changed";
+    let message = "the state of the store is gone or damaged (key s of its prefix), and its jobs are still there; nothing was changed";
     Error::new(ErrorKind::Corrupt, message)
-        .with_hint("find out what removes keys of the store, then run punctual audit --repair")
+        .with_hint("find out what removes keys of the store, then run punctual audit --repair with the address of the Redis server")
 }
 
 /// Returns whether a call was refused because the state of its shard is gone or damaged.

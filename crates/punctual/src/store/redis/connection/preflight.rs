@@ -21,8 +21,8 @@ use crate::{
 /// The oldest version with all commands that the scripts use.
 const VERSION_MIN: (u32, u32) = (6, 2);
 /// What to do about a key with foreign content.
-pub(crate) const STRANGER_HINT: &str = "if another program has keys of the same names, choose another prefix=… in the address; else move it away, \
-    redis-cli RENAME KEY KEY:found, and run punctual audit --repair";
+pub(crate) const FOREIGN_KEY_HINT: &str = "if another program owns this key, choose another prefix=… in the address; otherwise rename the key \
+    (redis-cli RENAME KEY KEY:found), then run punctual audit --repair";
 
 /// The keys that are sorted sets; the others are hashes.
 const SORTED: [&str; 12] = ["t", "o", "l", "e", "v", "k", "a", "n", "g", "h", "f", "lz"];
@@ -39,7 +39,9 @@ pub(crate) fn check(address: &Address, shard: u16, answers: Vec<Value>) -> Resul
     let seen = look(address, shard, answers)?;
     check_server(&seen.info, address).map_err(Error::from)?;
     match seen.strangers.into_iter().next() {
-        Some(stranger) => Err(Error::new(ErrorKind::Corrupt, stranger.to_string()).with_hint(STRANGER_HINT)),
+        Some(stranger) => {
+            Err(Error::new(ErrorKind::Corrupt, stranger.to_string()).with_hint(FOREIGN_KEY_HINT))
+        }
         None => Ok(()),
     }
 }

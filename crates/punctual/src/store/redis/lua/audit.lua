@@ -1,6 +1,6 @@
 -- audit: one slice of a consistency check: some `limit` entries of one key, or a mebibyte of what they hold.
 -- KEYS: common, d, f.
--- ARGV: now, which key, where to go on or '', limit, 1 to repair, the settings of a queue whose own can not be read, without a name.
+-- ARGV: now, which key, where to go on or '', limit, 1 to repair, the settings of a queue whose own can not be read, without a name; those of the queue `found`.
 -- Answers: where to go on or ''; how many entries were checked; notifications left to the caller; the ids of the
 --   checked records in a row; then per finding: id or '', name of the queue as a chunk or '', what, detail, 1 if it was
 --   repaired.
@@ -83,8 +83,7 @@ end
 local function queue_of_strays()
     local q = number_of(STRAYS)
     if q and is_queue(q) then return q end
-    q = rules().new_queue(STRAYS, ARGV[6])
-    rules().put_settings_as(q, STRAYS, ARGV[6])
+    q = rules().new_queue(STRAYS, ARGV[7])
     queues_seen[q] = true
     return q
 end
@@ -95,7 +94,7 @@ local function unsound(id)
     if q and is_queue(q) then
         found(id, q, 'corrupt', 'can not be read')
     else
-        found(id, nil, 'corrupt', 'can not be read, stands nowhere and says no queue; a repair makes it dead, in the queue found')
+        found(id, nil, 'corrupt', 'can not be read, stands nowhere and names no queue; after a repair it is dead, in the queue found')
         q = repair and queue_of_strays()
     end
     if repair then mend(id, q) end
@@ -263,7 +262,7 @@ end
 local function payload(id, row)
     local rec, job = call('HGET', $RECORDS, id), {}
     if rec and not pcall(rules().head, job, rec) then return end
-    if job.apart and job.apart ~= #row and not end_of(id) then found(id, job.q, 'corrupt', 'has a part of its payload; the worker that reserves it makes it dead', true) end
+    if job.apart and job.apart ~= #row and not end_of(id) then found(id, job.q, 'corrupt', 'a part of its payload is missing; it becomes dead when a worker reserves it', true) end
     if job.apart then return end
     found('', nil, 'no_record', 'a payload without a job')
     if repair then call('HDEL', $PAYLOADS, id) end

@@ -77,7 +77,7 @@ impl Layout {
 
     /// Reads what [`encode`](Self::encode) wrote, and the pins. Both are empty for a store that was never changed.
     pub(crate) fn decode(row: &[u8], pins: &[u8]) -> Result<Self> {
-        if row.is_empty() {
+        if row.is_empty() && pins.is_empty() {
             return Ok(Self::default());
         }
         Self::read(Bytes(row), pins).ok().flatten().ok_or_else(fault::stateless)

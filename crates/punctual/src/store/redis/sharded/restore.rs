@@ -1,5 +1,5 @@
 //! Makes the state of a store again that something else removed or damaged. Jobs, leases, settings and documents are in other keys. How
-//! many shards there are is known to the other shards (`copies`); with one shard there is nothing to know.
+//! many shards there are, and which queues are pinned, is known to the other shards (`copies`).
 
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use crate::{
                 self,
                 copies::{self, ASKED_MAX},
                 layout::Layout,
+                pins::Pins,
                 reshard::tell,
                 shard::{Shard, digits},
             },
@@ -36,11 +37,22 @@ struct Known {
     row: Vec<u8>,
     /// The layout or its copy; `None` if it cannot be read, or is older than the epoch.
     layout: Option<Layout>,
+    /// The pins, if they can be read.
+    pins: Pins,
+}
+
+impl Known {
+    /// Returns whether a shard other than 0 knows nothing that differs.
+    fn agrees_with(&self, layout: &Layout) -> bool {
+        self.layout.as_ref().is_none_or(|copy| {
+            copy.epoch < layout.epoch || copy.epoch == layout.epoch && copy.pins == layout.pins
+        })
+    }
 }
 
 impl RedisStore {
     /// Makes the state of the store at `url` again, in each shard in which it is gone or damaged. Returns whether something was
-    /// gone. Then the store can be opened; without it, each call is refused, as `Corrupt`. Where there is no store, it makes none.
+    /// gone. Then the store can be opened; without it, calls on jobs are refused, as `Corrupt`. Where there is no store, it makes none.
     ///
     /// Nothing else is changed. Fences and versions of documents go on above earlier ones. Leases that ended meanwhile wait for their
     /// holders. If no other shard has a copy of its identity, the store gets another one.
@@ -57,7 +69,12 @@ impl RedisStore {
         let first = new(0)?;
         first.link.enter().await?;
         let own = known(&first).await?;
-        let others = (1..=ASKED_MAX).map(new).collect::<Result<Vec<_>>>()?;
+        // The servers of others are not needed if it is whole.
+        let asked = match &own {
+            Known { is_there: true, epoch: Some(_), layout: Some(layout), .. } => layout.live() - 1,
+            _ => ASKED_MAX,
+        };
+        let others = (1..=asked.min(ASKED_MAX)).map(new).collect::<Result<Vec<_>>>()?;
         let copies = sharded::all(others.iter().map(known)).await?;
         let has_others = copies.iter().any(|copy| copy.is_there);
         if !own.is_there && !has_others {
@@ -65,7 +82,11 @@ impl RedisStore {
         }
         let seen_row = own.row.clone();
         let (layout, row) = match own {
-            Known { is_there: true, epoch: Some(_), layout: Some(layout), .. } => (layout, Vec::new()),
+            Known { is_there: true, epoch: Some(_), layout: Some(layout), .. }
+                if copies.iter().all(|copy| copy.agrees_with(&layout)) =>
+            {
+                (layout, Vec::new())
+            }
             own => {
                 let layout = latest(own, copies)?;
                 let row = layout.encode();
@@ -108,7 +129,8 @@ async fn known(shard: &Arc<Shard>) -> Result<Known> {
     let (row, pins, turn) = (reply.bytes_or_none()?, reply.bytes_or_none()?, reply.bytes_or_none()?);
     let layout = Layout::decode(&row, &pins).ok();
     let layout = layout.filter(|layout| epoch.is_none_or(|epoch| epoch <= layout.epoch));
-    Ok(Known { is_there: epoch.is_none() || !turn.is_empty(), epoch, row, layout })
+    let pins = Pins::decode(&pins).unwrap_or_default();
+    Ok(Known { is_there: epoch.is_none() || !turn.is_empty(), epoch, row, layout, pins })
 }
 
 /// Returns the latest layout that is known to shard 0 and the others, in a new epoch.
@@ -117,11 +139,13 @@ async fn known(shard: &Arc<Shard>) -> Result<Known> {
 /// `Corrupt` if a later one must have been, or another one than that of a single shard.
 fn latest(own: Known, others: Vec<Known>) -> Result<Layout> {
     let is_one = !others.iter().any(|other| other.is_there);
-    let all: Vec<_> = others.into_iter().chain([own]).collect();
+    let pins = own.pins.clone();
+    // Of copies that are as late, the last one counts: what is lost in shard 0 is not in the others.
+    let all: Vec<_> = [own].into_iter().chain(others).collect();
     let seen = all.iter().filter_map(|known| known.epoch).max().unwrap_or_default();
     let layout = all.into_iter().filter_map(|known| known.layout).max_by_key(|layout| layout.epoch);
     // A shard that is there was told of a layout: it is not that of a single shard which was never changed.
-    let layout = layout.or_else(|| is_one.then(Layout::default));
+    let layout = layout.or_else(|| is_one.then(|| Layout { pins, ..Layout::default() }));
     let known =
         layout.filter(|layout| seen <= layout.epoch && (is_one || 0 < layout.epoch)).ok_or_else(|| {
             Error::new(

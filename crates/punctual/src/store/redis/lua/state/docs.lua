@@ -1,5 +1,5 @@
 -- Returns the version for a change of a document. `row`: of the document before, if there is one. If the last version is gone or damaged,
--- versions go on above all earlier ones: at the µs of the clock, as many as no store has counted.
+-- versions go on at the µs of the clock: no store has counted that far. Without any document they begin at 1.
 -- Cost: one command.
 local function next_version(docs, row)
     local version = redis.pcall('HINCRBY', $STATE, 'docs', 1)
