@@ -121,7 +121,7 @@ const fn about(code: Code) -> (&'static str, &'static str, &'static str) {
         ),
         Code::Corrupt => (
             "A stored record or file cannot be read. Its bytes are kept.",
-            "Run `punctual doctor` and `punctual audit`. Restore a backup if the file is damaged.",
+            "Run `punctual doctor` and `punctual audit`, then `punctual audit --repair`. Restore a backup if the file is damaged.",
             "yes, but it fails again",
         ),
         Code::Failed => (

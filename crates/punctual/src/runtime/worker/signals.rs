@@ -2,7 +2,7 @@
 //!
 //! One thread listens for the whole process, from the first such worker on. While such workers run, the first signal
 //! drains them, and the second ends them at once. After the last one has ended, a signal ends the process again.
-//! tokio cannot uninstall its handlers, so this thread then does the system's default action. A signal that the
+//! Handlers are not uninstalled, so this thread then does the system's default action. A signal that the
 //! process caught or ignored before is left to its own handler. Only Linux shows whether it did; on other systems the
 //! signals then do nothing.
 
@@ -51,21 +51,14 @@ pub(super) async fn listen(shutdown: &Shutdown) -> Result<Listening> {
 async fn start() -> Result<()> {
     let could_not = |e| Error::new(ErrorKind::Unavailable, "could not listen for signals").with_source(e);
     let (begun, begins) = oneshot::channel();
-    let spawned = thread::Builder::new().name("punctual-signals".to_owned()).spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        match runtime {
-            Ok(runtime) => runtime.block_on(follow(begun)),
-            // The receiver may be gone.
-            Err(e) => drop(begun.send(Err(e))),
-        }
-    });
+    let spawned = thread::Builder::new().name("punctual-signals".to_owned()).spawn(move || follow(begun));
     spawned.map_err(could_not)?;
     let begun = begins.await.unwrap_or_else(|_| Err(std::io::Error::other("its thread ended")));
     begun.map_err(could_not)
 }
 
 /// Passes signals on to the workers, or does the system's default action if there are none.
-async fn follow(begun: oneshot::Sender<std::io::Result<()>>) {
+fn follow(begun: oneshot::Sender<std::io::Result<()>>) {
     let mut signals = match os::Signals::new() {
         Ok(signals) => signals,
         Err(e) => return drop(begun.send(Err(e))),
@@ -75,7 +68,7 @@ async fn follow(begun: oneshot::Sender<std::io::Result<()>>) {
         return;
     }
     loop {
-        let signal = signals.next().await;
+        let signal = signals.next();
         let workers = workers();
         for shutdown in workers.values() {
             if shutdown.graceful.is_cancelled() { shutdown.now.cancel() } else { shutdown.graceful.cancel() }
@@ -95,70 +88,80 @@ struct Signal {
 
 #[cfg(unix)]
 mod os {
-    use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+    use signal_hook::{
+        consts::{SIGINT, SIGTERM},
+        iterator,
+    };
 
     use super::Signal;
 
+    /// Of tokio's streams, a signal could be lost that arrives after the handler is there and before the stream: another runtime may pass it on
+    /// to nobody.
     pub(super) struct Signals {
-        interrupt: (Stream, bool),
-        terminate: (Stream, bool),
+        all: iterator::Signals,
+        status: String,
     }
 
     impl Signals {
         pub(super) fn new() -> std::io::Result<Self> {
-            let was = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-            let of = |kind: SignalKind| Ok::<_, std::io::Error>((signal(kind)?, is_default(&was, kind)));
-            Ok(Self { interrupt: of(SignalKind::interrupt())?, terminate: of(SignalKind::terminate())? })
+            let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+            Ok(Self { all: iterator::Signals::new([SIGINT, SIGTERM])?, status })
         }
 
-        pub(super) async fn next(&mut self) -> Signal {
-            let (kind, ends_the_process) = tokio::select! {
-                _ = self.interrupt.0.recv() => (SignalKind::interrupt(), self.interrupt.1),
-                _ = self.terminate.0.recv() => (SignalKind::terminate(), self.terminate.1),
-            };
-            Signal { number: kind.as_raw_value(), ends_the_process }
+        /// Waits for the next signal.
+        pub(super) fn next(&mut self) -> Signal {
+            // Nobody closes it.
+            let number = self.all.forever().next().unwrap_or(SIGTERM);
+            Signal { number, ends_the_process: is_default(&self.status, number) }
         }
     }
 
     /// Returns whether a process with this status neither catches nor ignores a signal.
-    fn is_default(status: &str, kind: SignalKind) -> bool {
+    fn is_default(status: &str, signal: i32) -> bool {
         let set = |name: &str| {
             let mask = status.lines().find_map(|line| line.strip_prefix(name))?;
             let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
-            Some(mask >> (kind.as_raw_value() - 1) & 1 == 1)
+            Some(mask >> (signal - 1) & 1 == 1)
         };
         set("SigCgt:") == Some(false) && set("SigIgn:") == Some(false)
     }
 
     #[cfg(test)]
     mod tests {
+        use signal_hook::consts::SIGHUP;
+
         use super::*;
 
         #[test]
         fn a_signal_that_is_caught_or_ignored_is_somebody_elses() {
             let status = "Name:\tx\nSigIgn:\t0000000000000002\nSigCgt:\t0000000000004000\n";
-            let of = |kind| is_default(status, kind);
-            assert!(of(SignalKind::hangup()) && !of(SignalKind::interrupt()) && !of(SignalKind::terminate()));
-            assert!(!is_default("", SignalKind::hangup()), "nobody knows");
+            let of = |signal| is_default(status, signal);
+            assert!(of(SIGHUP) && !of(SIGINT) && !of(SIGTERM));
+            assert!(!is_default("", SIGHUP), "nobody knows");
         }
     }
 }
 
 #[cfg(windows)]
 mod os {
-    use tokio::signal::windows::{CtrlC, ctrl_c};
+    use tokio::{
+        runtime::{Builder, Runtime},
+        signal::windows::{CtrlC, ctrl_c},
+    };
 
     use super::Signal;
 
-    pub(super) struct Signals(CtrlC);
+    pub(super) struct Signals(Runtime, CtrlC);
 
     impl Signals {
         pub(super) fn new() -> std::io::Result<Self> {
-            ctrl_c().map(Self)
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            let stream = runtime.block_on(async { ctrl_c() })?;
+            Ok(Self(runtime, stream))
         }
 
-        pub(super) async fn next(&mut self) -> Signal {
-            self.0.recv().await;
+        pub(super) fn next(&mut self) -> Signal {
+            self.0.block_on(self.1.recv());
             Signal { number: 2, ends_the_process: false }
         }
     }

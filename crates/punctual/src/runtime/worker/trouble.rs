@@ -21,7 +21,7 @@ use crate::core::{
     job::cut_error,
 };
 
-/// After how long the log has that a call waits for its answer.
+/// After how long the log and the health have that a call waits for its answer.
 const SAID_AFTER: Duration = Duration::from_secs(4);
 
 /// Calls of a loop that have failed since the last one that was answered.
@@ -82,6 +82,7 @@ impl Trouble {
             if self.since.is_none() && !self.is_silence_said.swap(true, Relaxed) {
                 tracing::warn!(target: "punctual", "the store has not answered for {SAID_AFTER:?}; what needs it waits");
             }
+            liveness.note(held_up());
             pending::<Infallible>().await
         };
         tokio::select! {
@@ -92,7 +93,7 @@ impl Trouble {
                 }
                 answer
             }
-            never = liveness.keep_waiting(held_up) => match never {},
+            never = liveness.keep_waiting(&held_up) => match never {},
             never = said => match never {},
         }
     }
@@ -112,7 +113,9 @@ mod tests {
         let member = health.join(CancellationToken::new());
         let call = sleep(Duration::from_secs(90));
         let looking = async {
-            for _ in 0..8 {
+            sleep(SAID_AFTER + Duration::from_millis(1)).await;
+            assert!(health.now().text.starts_with("held up: the store has not answered for 4 s"));
+            for _ in 0..7 {
                 sleep(Duration::from_secs(11)).await;
                 let now = health.now();
                 assert!(now.is_alive && now.is_ready, "{now:?}");
