@@ -63,9 +63,6 @@ async fn fill_and_drain(folder: &Path) {
     let settings = QueueSettings { done: keep, ..QueueSettings::default() };
     store.queue("mail", &QueueOp::Set(Box::new(settings))).await.unwrap();
     assert!(is_full(&store.enqueue(call(3), &[large(1_000)]).await.unwrap_err()), "it takes no jobs");
-    let checks = store.doctor().await.unwrap();
-    let room = checks.iter().find(|check| check.name == "room").expect("the doctor says it");
-    assert!(room.level == CheckLevel::Fail && room.fix.is_some(), "{room:?}");
     drop(store);
 
     // Another process, one call at a time, to the last job.
@@ -79,7 +76,6 @@ async fn fill_and_drain(folder: &Path) {
     // The file has room inside now, and later the disk.
     std::fs::remove_file(filled).unwrap();
     assert!(enqueue(&store, &large(2_000)).await.is_new());
-    assert!(store.doctor().await.unwrap().iter().all(|check| check.name != "room"));
     assert!(folder.join("jobs.db-ballast").metadata().unwrap().len() >= 1 << 20, "it is made again");
     assert_eq!(findings(&store, false).await, []);
 }

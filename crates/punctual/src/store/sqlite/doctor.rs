@@ -2,7 +2,7 @@
 
 use super::{Space, SqliteStore};
 use crate::{
-    core::error::{ErrorKind, Result},
+    core::error::Result,
     store::{
         Check, CheckLevel, Durability, IDENTITY_NONE,
         clock::{told_ahead, was_ahead},
@@ -10,7 +10,6 @@ use crate::{
             fault::Step,
             file::{CHECKED_BYTES_MAX, WAL_KEPT_BYTES},
             place,
-            writer::Cost,
         },
     },
 };
@@ -36,7 +35,6 @@ pub(super) async fn examine(store: &SqliteStore) -> Result<Vec<Check>> {
             return Ok(vec![check(CheckLevel::Fail, "log", error.to_string(), error.hint())]);
         }
     }
-    let room = room(store).await;
     let mut checks = vec![
         ok("version", format!("SQLite {}", rusqlite::version())),
         file(store).await?,
@@ -46,7 +44,6 @@ pub(super) async fn examine(store: &SqliteStore) -> Result<Vec<Check>> {
         clock(store).await?,
         notifications(store),
     ];
-    checks.extend(room);
     checks.push(if let Err(error) = store.database.check_log() {
         check(CheckLevel::Fail, "log", error.to_string(), error.hint())
     } else if wal_bytes <= 2 * WAL_KEPT_BYTES.cast_unsigned() {
@@ -59,15 +56,6 @@ pub(super) async fn examine(store: &SqliteStore) -> Result<Vec<Check>> {
         check(CheckLevel::Warn, "log", text, Some("end long read transactions of other programs on the file"))
     });
     Ok(checks)
-}
-
-/// Reports a disk that is too full for new jobs: a write as that of an enqueue is refused.
-async fn room(store: &SqliteStore) -> Option<Check> {
-    let writer = store.writer.as_ref()?;
-    let cost = Cost { items: 1, bytes: 0, synced: true, grows: true };
-    let error =
-        writer.write(cost, |_| Ok(())).await.err().filter(|error| error.kind() == ErrorKind::StoreFull)?;
-    Some(check(CheckLevel::Fail, "room", error.with_causes(), error.hint()))
 }
 
 /// Checks where the file is, how large it is, and how much of it is free.
