@@ -248,7 +248,7 @@ fn reasons(
                 if running.until <= now {
                     add(
                         "lease_over",
-                        "its lease has expired; the next reserve of its queue reclaims the job, or without a worker upkeep or a cancel, one minute later".into(),
+                        "its lease has expired; the next reserve of its queue reclaims the job. Without a worker, upkeep or a cancel does, one minute later".into(),
                         None,
                     );
                 }

@@ -28,7 +28,7 @@ use crate::{
     },
 };
 
-/// How many shards a program asks at once if it starts while shard 0 is unavailable.
+/// How many shards are asked at once for their copies: by a program that starts while shard 0 is unavailable, and by a repair.
 pub(crate) const ASKED_MAX: u16 = 8;
 
 /// Leaves a copy of the layout in a shard that is not known to have it. A shard that cannot be reached keeps its old

@@ -2,7 +2,7 @@
 -- get the new one.
 -- KEYS: common.
 -- ARGV: now; the epoch, or 0 only to read. If all shards know that epoch, also the layout, its pins, and which store it
---   is. These are for programs that start while shard 0 is away.
+--   is. These are for programs that start while shard 0 is away, and for restore.lua.
 -- Answers: the epoch before; how many jobs the shard holds; how many remembered ids and unique keys it holds; how many
 --   groups it knows; 1 if the search of misplaced.lua is over in this epoch, else 0.
 -- Cost: O(1).

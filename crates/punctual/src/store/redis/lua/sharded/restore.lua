@@ -4,7 +4,7 @@
 --   another shard knows it, or ''.
 -- Answers: 1 if something was gone or damaged, else 0; alone in a list.
 -- Rules: A layout is replaced only if it is still the one that was read. Fences need no memory: they are above the µs of the clock (see
---   reserve.lua). When the last call was is not known, so the store counts as away until now: a lease that ended meanwhile waits for its holder
+--   ../verbs/reserve/numbered.lua). When the last call was is not known, so the store counts as away until now: a lease that ended meanwhile waits for its holder
 --   (S9).
 -- Cost: O(1).
 local epoch, seen, layout, pins, identity = tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6]
