@@ -174,15 +174,16 @@ impl<'a> Registration<'a> {
     /// Writes the document as it is now, and does what was ordered.
     async fn write(&self, store: &dyn Store) -> Result<()> {
         let key = key(&self.info.borrow().id);
+        if self.store_is.get().is_none() {
+            // Before the first write: a document that is gone from then on was in the store that this names.
+            self.store_is.set(store.identity().await.ok());
+        }
         for _ in 0..WRITES_MAX {
             let value = self.now(store.now().await?).write()?;
             let precondition = self.version.get().map_or(Precondition::IfAbsent, Precondition::IfVersion);
             match store.doc(&DocOp::Put { key: key.clone(), precondition, value }).await? {
                 DocReply::Is(doc) => {
                     self.version.set(doc.map(|doc| doc.version));
-                    if self.store_is.get().is_none() {
-                        self.store_is.set(store.identity().await.ok());
-                    }
                     return Ok(());
                 }
                 DocReply::Conflict(doc) => {
@@ -333,8 +334,9 @@ mod tests {
         // 218 to 240 writes, each with a look at the clock; one look for old ones, of two lists; and the end.
         assert!((220..=245).contains(&count("doc")), "{}", count("doc"));
         assert_eq!(count("now") + 2, count("doc"));
-        // Once, which store it is.
+        // Once, which store it is, and before it writes: after a write, the store could be another one already.
         assert_eq!((count("identity"), count("doc") + count("now") + 1), (1, calls.len()));
+        assert_eq!(calls[0], "identity");
     }
 
     #[tokio::test(start_paused = true)]
