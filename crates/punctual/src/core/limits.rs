@@ -109,6 +109,8 @@ pub const RECLAIM_MAX: usize = 32;
 pub const ORPHANED_AFTER: Duration = Duration::from_mins(1);
 /// The due candidates that one reserve or take checks beyond the number requested (S9).
 pub const CANDIDATES_EXTRA: usize = 256;
+/// The blocked jobs that one event of a concurrency key returns, if they are not due any more because the clock went back (S15).
+pub const RECHECK_MAX: usize = 32;
 /// The items of upkeep that a reserve does, and a settle in addition to its own batch (S17).
 pub const SWEEP_RIDE_MAX: usize = 100;
 /// The divisor of a retention bound that gives its slack, a sixteenth. Upkeep as a part of another call waits until the bound is exceeded by

@@ -308,6 +308,28 @@ pub(crate) async fn a_job_that_is_blocked_looks_for_the_first(t: Fixture) {
     assert_eq!(t.get(narrow).await.state, State::Waiting);
 }
 
+/// S14, S15: jobs that were due before the clock went back, and that would come first, hold up no job of their key.
+pub(crate) async fn a_blocked_job_that_is_not_due_any_more_leaves_the_turn(t: Fixture) {
+    let run = t.run_with(row).await;
+    let due = t.add_with(row).await;
+    t.clock.set(at(3_600_000));
+    let urgent = t
+        .add_with(|job| {
+            row(job);
+            job.options.priority = Some(Priority::High);
+        })
+        .await;
+    assert_eq!(t.reserve(9).await.jobs, [], "both are blocked");
+    t.clock.set(at(1_000));
+    t.end(&run, Verdict::Ack).await;
+    let run = t.reserve_one().await;
+    assert_eq!(run.job.id, due);
+    t.end(&run, Verdict::Ack).await;
+    assert_eq!(t.reserve(9).await.jobs, []);
+    t.clock.set(at(3_600_000));
+    assert_eq!(ids(&t.reserve(9).await), [urgent]);
+}
+
 /// S15: a job that is held back can be acted on as any that waits.
 pub(crate) async fn a_blocked_job_is_a_waiting_one(t: Fixture) {
     let run = t.run_with(row).await;

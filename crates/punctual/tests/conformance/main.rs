@@ -446,6 +446,7 @@ conformance!(
         a_turn_that_is_not_taken_goes_to_the_next,
         a_turn_of_a_job_that_expired_goes_to_the_next,
         a_job_that_is_blocked_looks_for_the_first,
+        a_blocked_job_that_is_not_due_any_more_leaves_the_turn,
         a_blocked_job_is_a_waiting_one,
         a_blocked_job_can_be_replaced,
         limits_of_one_key_may_differ,

@@ -195,6 +195,7 @@ fn numbers() -> Vec<(&'static str, u64)> {
         ("MAX_ATTEMPTS_DEFAULT", max_attempts.into()),
         ("POISON_LIMIT", limits::POISON_LIMIT.into()),
         ("REGROUP_MAX", limits::REGROUP_MAX as u64),
+        ("RECHECK_MAX", limits::RECHECK_MAX as u64),
         ("SNOOZES_MAX", limits::SNOOZES_MAX.into()),
         ("SNOOZE_MIN", ceil_ms(limits::SNOOZE_MIN)),
         ("STRIDE", STRIDE),

@@ -4,7 +4,8 @@
 //! leaves the timeline, so that it is not checked again in vain. Each event of a key re-checks its first blocked job.
 //! The events are: a run starts or ends; a waiting job leaves or is blocked. If the job can run, it returns to the
 //! timeline with its own `run_at`. So while the first blocked job can run, some job of the key is in the timeline,
-//! and its next event re-checks again. No job is forgotten.
+//! and its next event re-checks again. No job is forgotten. If the clock went back, that job may not be due any more; then the
+//! next one is re-checked, too.
 
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use crate::{
         digest::digest,
         id::JobId,
         job::{JobRecord, Scope, State},
+        limits::RECHECK_MAX,
         silence::Term,
         time::Timestamp,
     },
@@ -119,19 +121,28 @@ impl Model {
         self.touch(id);
     }
 
-    /// Re-checks the first blocked job of the key for each event, and returns it to the timeline if it can run. Then
-    /// deactivates groups that have nothing to start.
+    /// Re-checks the first blocked job of the key for each event, and returns it to the timeline if it can run; the next
+    /// one, too, if it is not due any more. Then deactivates groups that have nothing to start.
     pub(crate) fn hand_over(&mut self, now: Timestamp) {
         for touched in std::mem::take(&mut self.touched) {
-            let blocked =
-                self.blocked(&touched.0).filter(|job| key(job).as_ref() == Some(&touched)).collect();
-            if let Some(&first) = self.in_order(&touched.0, blocked).first()
-                && !self.is_full(&self.rows[&first].job)
-            {
-                self.row_mut(first).blocked = false;
+            for _ in 0..RECHECK_MAX {
+                let Some(run_at) = self.recheck(&touched) else { break };
+                if run_at <= now {
+                    break;
+                }
             }
         }
         self.thin_rings(now);
+    }
+
+    /// Returns the first blocked job of a key to the timeline if it can run, and says when it is due.
+    fn recheck(&mut self, of: &Key) -> Option<Timestamp> {
+        let blocked = self.blocked(&of.0).filter(|job| key(job).as_ref() == Some(of)).collect();
+        let first = *self.in_order(&of.0, blocked).first()?;
+        let job = &self.rows[&first].job;
+        let run_at = (!self.is_full(job)).then_some(job.run_at)?;
+        self.row_mut(first).blocked = false;
+        Some(run_at)
     }
 
     /// Returns the blocked jobs of a queue.

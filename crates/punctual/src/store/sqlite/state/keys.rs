@@ -8,7 +8,7 @@ use crate::{
         digest::digest,
         id::JobId,
         job::{Scope, Unique},
-        limits::BLOCKED_SEARCH_MAX,
+        limits::{BLOCKED_SEARCH_MAX, RECHECK_MAX},
         silence::Term,
         time::Timestamp,
     },
@@ -382,14 +382,19 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Re-checks the first blocked job of the key for each event, and returns it to the timeline if it can run. Then
-    /// files groups with an event again.
+    /// Re-checks the first blocked job of the key for each event, and returns it to the timeline if it can run; the next
+    /// one, too, if it is not due any more. Then files groups with an event again.
     pub(crate) fn hand_over(&mut self) -> Step<()> {
         for (q, key) in self.take_touched() {
-            if let Some(first) = self.first_blocked(q, &key)?
-                && !self.run_already(self.at(q).qid, &key, first.most)?
-            {
-                self.return_blocked(q, &first)?;
+            for _ in 0..RECHECK_MAX {
+                let Some(first) = self.first_blocked(q, &key)? else { break };
+                if self.run_already(self.at(q).qid, &key, first.most)? {
+                    break;
+                }
+                let run_at = self.return_blocked(q, &first)?;
+                if run_at <= ms(self.now) {
+                    break;
+                }
             }
         }
         self.file_touched()?;
@@ -397,8 +402,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Returns a blocked job to the timeline.
-    fn return_blocked(&mut self, q: Q, first: &BlockedRow) -> Step<()> {
+    /// Returns a blocked job to the timeline, and says when it is due.
+    fn return_blocked(&mut self, q: Q, first: &BlockedRow) -> Step<i64> {
         let (qid, id) = (self.at(q).qid, &first.id);
         let (mut pri, mut run_at) = (number(&first.pri), number(&first.run_at));
         self.drop_blocked(q, first)?;
@@ -410,12 +415,12 @@ impl Tx<'_> {
         let Some(gid) = first.gid else {
             self.conn.prepare_cached(PUT_DUE)?.execute(params![qid, pri, run_at, id])?;
             self.notify(q, instant(run_at));
-            return Ok(());
+            return Ok(run_at);
         };
         self.conn.prepare_cached(PUT_GROUPED)?.execute(params![qid, gid, pri, run_at, id])?;
         let group = first.job(self)?.and_then(|job| job.opts.group);
         self.touch_group(q, gid, group.as_deref());
-        Ok(())
+        Ok(run_at)
     }
 
     /// Returns the first blocked job of a key.

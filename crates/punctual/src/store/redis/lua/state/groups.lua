@@ -191,15 +191,16 @@ local function is_blocked(job)
     return is_full(job) or room_of(job.q) <= 0 or job.gid and not is_open(group_of(job.q, job.gid))
 end
 
--- Re-checks the first blocked job of the key for each event, and puts groups with events where they belong. Returns
--- whether some job is back in the timeline.
+-- Re-checks the first blocked job of the key for each event, and the next one if it is not due any more, and puts groups with
+-- events where they belong. Returns whether some job is back in the timeline.
 local function hand_over()
     local touched, any = shard.touched or {}, false
     shard.touched = nil
     for _, of in ipairs(touched) do
         local q = sub(of, 1, 3)
-        local first = first_blocked(q .. char($BLOCKED) .. sub(of, 4), queue(q).lifo)
-        if first and (#first == 48 or #first == 64) and run_of_key(of) < unp('>I4', first, 45) then
+        for _ = 1, $RECHECK_MAX do
+            local first = first_blocked(q .. char($BLOCKED) .. sub(of, 4), queue(q).lifo)
+            if not (first and (#first == 48 or #first == 64) and run_of_key(of) < unp('>I4', first, 45)) then break end
             local run_at, gid = unp('>I6', first, 22), sub(first, 49)
             call('ZREM', $TIMELINE, first)
             call('ZADD', $TIMELINE, '0', q .. (gid ~= '' and char($GROUPED) .. gid or '') .. sub(first, 21, 44))
@@ -209,6 +210,7 @@ local function hand_over()
             end
             notify(q, run_at)
             any = true
+            if run_at <= now then break end
         end
     end
     local changed = shard.changed or {}
