@@ -285,7 +285,8 @@ conformance!(
     steps:
         a_clock_that_was_ahead_holds_nothing_for_longer,
         a_step_that_is_taken_back_frees_nothing,
-        a_step_back_that_is_taken_back_frees_nothing;
+        a_step_back_that_is_taken_back_frees_nothing,
+        no_step_costs_a_holder_that_lives_its_lease;
     take:
         a_taken_job_is_done_at_once,
         only_jobs_that_are_old_enough_are_taken,

@@ -2,8 +2,8 @@
 //! cases in retention.rs.
 
 use punctual::{
-    NewJob, Unique,
-    store::{LimitOp, LimitRule, LockOp, LockReply, ToolOp, ToolReply, Verdict},
+    NewJob, State, Unique,
+    store::{LeaseStatus, LimitOp, LimitRule, LockOp, LockReply, ToolOp, ToolReply, Verdict},
     toolkit::Allowance,
 };
 
@@ -135,6 +135,30 @@ pub(crate) async fn a_step_back_that_is_taken_back_frees_nothing(t: Fixture) {
             }
             t.clock.set(at(begin + LASTS_MS));
             assert!(thing.take(&t, round, 2).await, "{thing:?}, {step_ms} ms behind");
+        }
+    }
+}
+
+/// S9, S14: a holder that lives keeps its lease, whatever the clock does: there, there and back, again and again.
+pub(crate) async fn no_step_costs_a_holder_that_lives_its_lease(t: Fixture) {
+    let mut begin = STEPS_MS[STEPS_MS.len() - 1];
+    for lasts_ms in [1_000, 2_000, 15_000, 60_000, 3_600_000] {
+        for (step_ms, is_back) in STEPS_MS.into_iter().flat_map(|ms| [(ms, false), (ms, true)]) {
+            begin += 10 * lasts_ms;
+            t.clock.set(at(begin));
+            let run = t.run_with(|job| job.options.lease = Some(millis(lasts_ms))).await;
+            let wrong = |ms: u64| if is_back { ms - step_ms } else { ms + step_ms };
+            // Between two heartbeats, a third of a lease apart, somebody looks for leases to reclaim twice.
+            for (beat, is_wrong) in [false, true, false, true, true, false, false].into_iter().enumerate() {
+                for look in 1..=2 {
+                    let ms = begin + (2 * beat as u64 + look) * lasts_ms / 6;
+                    t.clock.set(at(if is_wrong { wrong(ms) } else { ms }));
+                    let reclaimed = t.reserve(0).await.reclaimed;
+                    assert_eq!(reclaimed, [], "a lease of {lasts_ms} ms, {step_ms} ms, back: {is_back}");
+                }
+                assert_eq!(t.extend(run.lease).await, LeaseStatus::Held);
+            }
+            assert_eq!(t.end(&run, Verdict::Ack).await.state, State::Done);
         }
     }
 }
