@@ -128,7 +128,8 @@ pub enum What {
         /// To what, for people.
         to: String,
     },
-    /// The nemesis moved the store's clock: elapsed time on the referee's axis proves nothing any more.
+    /// The nemesis moved the store's clock: elapsed time on the referee's axis proves nothing any more about when a job is due. It
+    /// makes jobs late, and costs no lease.
     ClockStepped,
     /// A page of what the store holds, read after everything came to rest.
     Dump {
@@ -180,6 +181,8 @@ pub enum Op {
     },
     /// An at-most-once pop.
     Take,
+    /// Upkeep. It takes leases back that nobody has taken back for a minute.
+    Sweep,
     /// An operator acts.
     Act {
         /// What is done.
@@ -217,6 +220,8 @@ pub enum Answer {
     },
     /// To [`Op::Take`].
     Take(Vec<JobId>),
+    /// To [`Op::Sweep`]: how many leases it took back. It does not say which.
+    Sweep(u64),
     /// To [`Op::Act`].
     Act(Vec<Effect>),
     /// To [`Op::Purge`].
@@ -478,6 +483,9 @@ pub struct Dumped {
     /// Leases reclaimed in a row.
     #[serde(rename = "crashes")]
     pub expired_leases: u32,
+    /// When it is due, by the store's clock; 0: a history that does not say so.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub run_at: u64,
 }
 
 impl From<&JobRecord> for Dumped {
@@ -488,6 +496,7 @@ impl From<&JobRecord> for Dumped {
             reason: job.reason.clone(),
             attempt: job.attempt,
             expired_leases: job.expired_leases,
+            run_at: job.run_at.as_ms(),
         }
     }
 }

@@ -214,7 +214,8 @@ pub struct History {
     pub(crate) dump_complete: bool,
     pub(crate) dump_now: u64,
     pub(crate) findings: Vec<String>,
-    pub(crate) clock_stepped: bool,
+    /// When the nemesis moved the store's clock, by time.
+    pub(crate) clock_steps: Vec<u64>,
     /// The wall clock at the beginning of the referee's axis, in nanoseconds since 1970, rounded down by less than a millisecond.
     pub(crate) wall_ns: i128,
     pub(crate) kills: u64,
@@ -306,6 +307,16 @@ impl History {
         u64::try_from((i128::from(m) + self.wall_ns) / 1_000_000).unwrap_or_default()
     }
 
+    /// Whether the nemesis moved the store's clock.
+    pub(crate) const fn clock_stepped(&self) -> bool {
+        !self.clock_steps.is_empty()
+    }
+
+    /// Whether a job is of a clock that was ahead, and waits until the clock is there again.
+    pub(crate) fn waits_for_clock(&self, job: &Dumped) -> bool {
+        self.clock_stepped() && job.state == State::Waiting && self.dump_now < job.run_at
+    }
+
     /// Whether a job may end by itself before it starts.
     pub(crate) fn may_expire(&self, t: &Try) -> bool {
         t.expires.is_some() || t.key.is_some_and(|(key, _)| self.replaced_keys.get(&key) == Some(&true))
@@ -323,7 +334,6 @@ impl History {
         harmed: &[(Span, u64, Option<String>)],
         frozen: &[(Span, String, bool)],
         stalls: &[(Span, u32)],
-        clock_steps: &[u64],
         trouble: &[Span],
     ) {
         self.hits = self.procs.iter().filter(|proc| proc.killed && proc.was_busy).count() as u64;
@@ -391,10 +401,9 @@ impl History {
             harms.push(Harm { span: *span, leases: at_work(*span).saturating_mul(times), proc: None });
         }
         self.stalls = stalls;
-        for &m in clock_steps {
-            let span = Span { from: m, to: m };
-            harms.push(Harm { span, leases: at_work(span), proc: None });
-        }
+        // Until the last step, jobs became due at other times than the referee's axis tells.
+        let before = |&m: &u64| Harm { span: Span { from: 0, to: m }, leases: 0, proc: None };
+        harms.extend(self.clock_steps.iter().map(before));
         harms.sort_by_key(|harm| harm.span.from);
         self.harms = harms;
     }

@@ -17,7 +17,7 @@
 //! | `what` | |
 //! |---|---|
 //! | `open` | first line of a file: the process' random name and how many jobs it may run at once |
-//! | `invoke`, `ok`, `fail`, `info` | calls that may change something: enqueue, reserve, extend, settle (with its reserve), take, act, purge |
+//! | `invoke`, `ok`, `fail`, `info` | calls that may change something: enqueue, reserve, extend, settle (with its reserve), take, sweep, act, purge |
 //! | `start`, `end` | a handler began, returned |
 //! | `killed` | the nemesis killed that process and waited until it was gone |
 //! | `server_killed` | the nemesis killed the store's server and waited until it was gone |
@@ -27,7 +27,7 @@
 //! | `healed` | it will do none from here on |
 //! | `group_limit` | at most so many jobs of each group of a queue may run at once |
 //! | `changed` | the driver changed how jobs are placed in the store's shards |
-//! | `clock_stepped` | the nemesis moved the store's clock |
+//! | `clock_stepped` | the nemesis moved the store's clock, which costs no lease |
 //! | `dump`, `audit` | at rest: every job that the store holds, and what its own check found |
 //!
 //! The types in [`event`] are the format's definition, field by field. An id is enqueued for one life: drills don't reuse

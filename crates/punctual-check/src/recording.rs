@@ -287,7 +287,9 @@ impl Store for RecordingStore {
     }
 
     fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {
-        self.inner.sweep(limit)
+        Box::pin(async move {
+            self.recorded(Op::Sweep, self.inner.sweep(limit), |swept| Answer::Sweep(swept.reclaimed)).await
+        })
     }
 
     fn audit(&self, audit: Audit) -> BoxFuture<'_, Result<Audited>> {

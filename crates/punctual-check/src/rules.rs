@@ -64,7 +64,7 @@ pub fn judge(history: &History, options: Options) -> Verdict {
         hits: history.hits,
         ..Verdict::default()
     };
-    let referee = options.referee && !history.clock_stepped;
+    let referee = options.referee && !history.clock_stepped();
     let tails = tail::Tails::new(history, options.undone_max);
     let mut late = Vec::new();
     let mut holds = Vec::new();
@@ -78,7 +78,13 @@ pub fn judge(history: &History, options: Options) -> Verdict {
         count::judge(&story, history, &links, &mut verdict);
         time::judge(&story, history, &links, referee, &mut verdict);
         if !is_shaken {
-            control::judge(&story, history, referee, options.cancel_within.filter(|_| referee), &mut verdict);
+            control::judge(
+                &story,
+                history,
+                referee,
+                options.cancel_within.filter(|_| options.referee),
+                &mut verdict,
+            );
             holds.extend(control::hold(&story, history, referee));
             limited.add(&story, history, referee);
         }
@@ -98,8 +104,8 @@ pub fn judge(history: &History, options: Options) -> Verdict {
     }
     control::judge_holds(history, holds, &mut verdict);
     limited.judge(history, &mut verdict);
-    delivery::judge_all(history, referee, &mut verdict);
-    if let Some(within) = options.start_within.filter(|_| referee) {
+    delivery::judge_all(history, options.referee, &mut verdict);
+    if let Some(within) = options.start_within.filter(|_| options.referee) {
         live::judge_all(history, waits, within, &mut verdict);
     }
 

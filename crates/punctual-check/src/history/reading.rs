@@ -401,6 +401,7 @@ impl Reading {
                     self.history.taken.push(Told { job, span, fence: 0 });
                 }
             }
+            (Op::Sweep, Answer::Sweep(reclaimed)) => self.blind.extend((0 < reclaimed).then_some(span)),
             (Op::Act { deed, .. }, Answer::Act(effects)) => {
                 for effect in effects {
                     match effect {
@@ -457,7 +458,7 @@ impl Reading {
                 }
             }
             Op::Reserve { call } => self.blind.push(within(Repeated::Reserve(call))),
-            Op::Take => self.blind.push(span),
+            Op::Take | Op::Sweep => self.blind.push(span),
             Op::Extend { company, .. } => self.has_company(company),
             Op::Settle { runs, then } => {
                 for run in runs {
@@ -517,7 +518,8 @@ impl Reading {
             self.open.iter().filter(|open| open.told.is_none()).map(|open| open.proc).collect();
         self.close();
         let mut history = self.history;
-        history.clock_stepped = !self.clock_steps.is_empty();
+        self.clock_steps.sort_unstable();
+        history.clock_steps = self.clock_steps;
         history.wall_ns = self.wall_ns.unwrap_or_default();
         history.blind = Spans::new(self.blind);
         history.tries.sort_by_key(|row| (row.job, row.span.from));
@@ -572,7 +574,7 @@ impl Reading {
             let to = to.unwrap_or(proc.span.to);
             history.taken_slots.push((run.proc, Span { from: run.span.from, to }));
         }
-        history.weigh(&self.harmed, &self.frozen, &self.stalls, &self.clock_steps, &self.trouble);
+        history.weigh(&self.harmed, &self.frozen, &self.stalls, &self.trouble);
         history
     }
 }

@@ -229,6 +229,9 @@ fn ends_as_expected(story: &Story<'_>, history: &History, verdict: &mut Verdict)
         return;
     }
     let rests = story.rest.first().map(|job| &job.what);
+    if rests.is_some_and(|job| history.waits_for_clock(job)) {
+        return;
+    }
     let done = match rests {
         Some(job) => job.state == State::Done,
         // It may have been pruned.

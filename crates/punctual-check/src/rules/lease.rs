@@ -110,7 +110,7 @@ fn ended_once(story: &Story<'_>, verdict: &mut Verdict) {
 /// S9: not before its time.
 fn reclaimed_in_time(story: &Story<'_>, history: &History, verdict: &mut Verdict) {
     // A heartbeat after the clock went back shortens a lease.
-    if history.clock_stepped {
+    if history.clock_stepped() {
         return;
     }
     for back in story.backs {

@@ -7,7 +7,8 @@ use std::collections::HashMap;
 
 use super::{control, link};
 use crate::{
-    history::{Fate, History, Job, NEVER, Run, Span, Story, Try},
+    event::Deed,
+    history::{Fate, History, Job, NEVER, Run, Span, Story, Sure, Try},
     verdict::{Kept, Moved, Verdict},
 };
 
@@ -101,9 +102,12 @@ fn stops(story: &Story<'_>, history: &History, referee: bool, i: usize, run: &Ru
     let ends = story.ends.iter().filter(|end| end.fence == fence).map(|end| end.span.from);
     let backs = story.backs.iter().filter(|back| back.fence == fence).map(|back| back.span.from);
     let next = story.runs.get(i + 1).map(|next| next.span.from);
+    // An act that ends a job under a lease took that back.
+    let acts = story.acts.iter().filter(|act| act.sure == Sure::Done && run.span.from < act.span.to);
+    let acts = acts.filter(|act| matches!(act.deed, Deed::Cancel | Deed::Delete)).map(|act| act.span.from);
     // By a call that does not say what it took back.
     let hidden = history.blind.first_after(link::lapses(run, referee));
-    ends.chain(backs).chain(next).fold(hidden, u64::min).min(history.dumped_at.unwrap_or(NEVER))
+    ends.chain(backs).chain(acts).chain(next).fold(hidden, u64::min).min(history.dumped_at.unwrap_or(NEVER))
 }
 
 /// L1. Answers for each limiter how many ran at once at most, and how many might.

@@ -82,7 +82,7 @@ pub(super) fn at_rest(story: &Story<'_>, history: &History, verdict: &mut Verdic
     for job in story.rest {
         let is_left = match job.what.state {
             State::Running => true,
-            State::Waiting => !is_for_later(story, history),
+            State::Waiting => !is_for_later(story, history) && !history.waits_for_clock(&job.what),
             State::Done | State::Dead | State::Cancelled => false,
         };
         if is_left {

@@ -3,7 +3,7 @@
 use super::link::{Close, Link, acted, moves};
 use crate::{
     event::{Deed, Due, Said},
-    history::{Fate, History, Story},
+    history::{Fate, History, Run, Story},
     verdict::Verdict,
 };
 
@@ -14,7 +14,9 @@ pub(super) fn judge(
     referee: bool,
     verdict: &mut Verdict,
 ) {
-    for run in story.runs.iter().filter(|run| run.now < run.row.run_at) {
+    // A reserve whose answer was lost is answered again, and the clock may have gone back since.
+    let told_later = |run: &Run| history.clock_steps.iter().any(|&m| run.span.from <= m && m <= run.span.to);
+    for run in story.runs.iter().filter(|run| run.now < run.row.run_at && !told_later(run)) {
         let early = run.row.run_at - run.now;
         verdict.broken("T1", Some(story.id), || format!("was reserved {early} ms early"));
     }

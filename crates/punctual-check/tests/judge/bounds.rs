@@ -258,7 +258,7 @@ fn blamed_job(stalled: Option<u64>) -> Verdict {
         file.note(since as f64 + 8.0, What::Stalled { since: since * SECOND });
     }
     let reason = Some("crashes".to_owned());
-    let dead = Dumped { id: id(1), state: State::Dead, reason, attempt: 3, expired_leases: 3 };
+    let dead = Dumped { id: id(1), state: State::Dead, reason, attempt: 3, expired_leases: 3, run_at: 0 };
     file.note(200.0, What::Dump { now: 200_000, jobs: vec![dead], last: true });
     verdict(&[&file])
 }
@@ -478,15 +478,44 @@ fn a_process_lets_go_of_what_it_was_told_is_gone() {
 
 #[test]
 fn a_clock_that_was_stepped_proves_nothing_about_elapsed_time() {
+    // It went back, and the job is due now; or it did not, and the job has been due since the step.
+    for (run_at, is_broken) in [(171_000, false), (1_000, true)] {
+        let mut file = File::new("all", 9);
+        file.enqueue(1.0, 1);
+        file.note(2.0, What::ClockStepped);
+        file.begin_as(171.0, Reservation { run_at, ..File::row(171.0, 1, 7) }, vec![]);
+        file.end(172.0, 1, 7);
+        file.dump(200.0, &[(1, State::Done)]);
+        let start_within = Some(std::time::Duration::from_secs(4));
+        breaks(&verdict_with(&[&file], Options { start_within, ..Options::default() }), "D8", is_broken);
+    }
+}
+
+#[test]
+fn a_step_of_the_clock_costs_no_lease() {
     let mut file = File::new("all", 9);
     file.enqueue(1.0, 1);
-    file.note(2.0, What::ClockStepped);
-    file.begin(171.0, 1, 7);
-    file.end(172.0, 1, 7);
+    file.begin(2.0, 1, 7);
+    file.note(3.0, What::ClockStepped);
+    let row = Reservation { attempt: 2, expired_leases: 1, ..File::row(60.0, 1, 8) };
+    file.begin_as(60.0, row, vec![(LeaseId(id(1), 7), State::Waiting)]);
+    file.end(61.0, 1, 8);
     file.dump(200.0, &[(1, State::Done)]);
-    let start_within = Some(std::time::Duration::from_secs(4));
-    let told = verdict_with(&[&file], Options { start_within, ..Options::default() });
-    assert_eq!(told.verdict, Word::Valid, "{told}");
+    let told = verdict(&[&file]);
+    assert_eq!(told.count("D5"), 2, "it began again, and its lease lapsed: {told}");
+}
+
+#[test]
+fn a_job_of_a_clock_that_was_ahead_waits_at_rest() {
+    for (run_at, is_broken) in [(1_000_000_000, false), (100_000, true)] {
+        let mut file = File::new("all", 9);
+        file.enqueue(1.0, 1);
+        file.note(2.0, What::ClockStepped);
+        let (state, reason) = (State::Waiting, None);
+        let job = Dumped { id: id(1), state, reason, attempt: 1, expired_leases: 0, run_at };
+        file.note(200.0, What::Dump { now: 200_000, jobs: vec![job], last: true });
+        breaks(&verdict(&[&file]), "D8", is_broken);
+    }
 }
 
 /// Job 1 dies with its process three times, and runs again; of its third lease somebody was told, or nobody.

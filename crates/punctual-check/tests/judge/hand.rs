@@ -169,7 +169,8 @@ impl File {
     }
 
     pub(crate) fn dump(&mut self, s: f64, jobs: &[(u64, State)]) {
-        let job = |&(n, state)| Dumped { id: id(n), state, reason: None, attempt: 1, expired_leases: 0 };
+        let job =
+            |&(n, state)| Dumped { id: id(n), state, reason: None, attempt: 1, expired_leases: 0, run_at: 0 };
         let jobs = jobs.iter().map(job).collect();
         self.note(s, What::Dump { now: m(s) / 1_000_000, jobs, last: true });
     }

@@ -51,7 +51,14 @@ fn failed_once_with(with: impl FnOnce(&mut Wanted), second: Reservation, at_rest
     file.end_as(3.0, 1, 10, Said::Retry(Due::In(500)), State::Waiting);
     file.begin_as(5.0, second, vec![]);
     file.end(6.0, 1, 20);
-    let done = Dumped { id: id(1), state: State::Done, reason: None, attempt: at_rest, expired_leases: 0 };
+    let done = Dumped {
+        id: id(1),
+        state: State::Done,
+        reason: None,
+        attempt: at_rest,
+        expired_leases: 0,
+        run_at: 0,
+    };
     file.note(9.0, What::Dump { now: 9_000, jobs: vec![done], last: true });
     file
 }

@@ -914,6 +914,7 @@ impl Simulator {
                 reason: job.reason.filter(|_| job.state == State::Dead).map(str::to_owned),
                 attempt: job.attempt,
                 expired_leases: job.expired_leases,
+                run_at: 0,
             })
             .collect();
         let clean = |row: &Dumped| row.state == State::Done && self.jobs[&row.id].deeds.is_empty();

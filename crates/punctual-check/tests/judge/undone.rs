@@ -88,7 +88,7 @@ impl File {
 
 fn verdict(mut file: File, at_rest: Option<State>, undone_max: Duration) -> Verdict {
     file.note(KILLED, What::ServerKilled { since: KILLED - 1_000 });
-    let job = |state| Dumped { id: id(), state, reason: None, attempt: 1, expired_leases: 0 };
+    let job = |state| Dumped { id: id(), state, reason: None, attempt: 1, expired_leases: 0, run_at: 0 };
     file.note(
         20 * SECOND,
         What::Dump { now: 20_000, jobs: at_rest.map(job).into_iter().collect(), last: true },
