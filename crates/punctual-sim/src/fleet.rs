@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    rc::Rc,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -29,7 +30,7 @@ use crate::{
     client,
     log::{Entry, Log, START_MS, hash},
     network::LATE_MS_MAX,
-    plan::{GRACE_MS_MAX, LEASE_MS_MAX, OutagePlan, Plan},
+    plan::{GRACE_MS_MAX, LEASE_MS_MAX, OutagePlan, Plan, StepPlan},
     process::{Life, Running, recorder},
     schedule::Schedule,
 };
@@ -46,6 +47,8 @@ pub(crate) const TOPIC: &str = "news";
 const ATTEMPTS_IN_TIME: u32 = 5;
 /// After the longest lease, how much later a due job may start, or a lapsed lease be reclaimed (D8).
 const START_WITHIN: Duration = Duration::from_millis(LEASE_MS_MAX + 2_000);
+/// How much longer that may take after a step of the clock: one back that is no longer shortens no lease (S14).
+const LATE_AFTER_STEP: Duration = Duration::from_mins(1);
 /// How long a run may continue after its cancel was requested: the longest interval between two heartbeats, the longest grace
 /// period, which is that of a shutdown, and a second.
 const CANCEL_WITHIN: Duration = Duration::from_millis(LEASE_MS_MAX / 3 + GRACE_MS_MAX + 1_000);
@@ -55,6 +58,8 @@ const DEAF_AFTER_HARM: Duration = Duration::from_secs(3);
 const CLIENTS_MAX: Duration = Duration::from_mins(1);
 /// How long the fleet may take after the harm until all jobs have ended.
 const HEAL_MAX: Duration = Duration::from_mins(10);
+/// The same after steps of the clock: what was put off while it was ten minutes ahead waits for as long.
+const HEAL_AFTER_STEP_MAX: Duration = Duration::from_mins(20);
 /// The pause between two looks at how many jobs are left.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long a worker may take to end, beside its grace period.
@@ -196,7 +201,7 @@ pub fn run(plan: &Plan, bug: Option<Bug>) -> Run {
 
 async fn drive(plan: Plan, bug: Option<Bug>) -> Run {
     let start = Timestamp::from_ms(START_MS).expect("the start is a valid time");
-    let _simulation = Simulation::begin(start, plan.seed);
+    let simulation = Rc::new(Simulation::begin(start, plan.seed));
     let begin = Instant::now();
     let (poisoned, poison) = unbounded_channel();
     let scene = Arc::new(Scene {
@@ -216,9 +221,10 @@ async fn drive(plan: Plan, bug: Option<Bug>) -> Run {
     fleet.subscribe().await;
     fleet.schedule = Schedule::begin(&scene, &fleet.nemesis).await;
     fleet.note_outages(begin);
+    let steps = fleet.step_clock(begin, &simulation);
     let mut clients = client::start(&scene, &fleet.nemesis);
     fleet.chaos(begin).await;
-    let mut troubles = fleet.heal(&mut clients).await;
+    let mut troubles = fleet.heal(steps, &mut clients).await;
     troubles.extend(fleet.published().await);
     troubles.extend(fleet.ticked().await);
     troubles.extend(fleet.end().await);
@@ -232,7 +238,8 @@ async fn drive(plan: Plan, bug: Option<Bug>) -> Run {
     for Entry { process, line } in &entries {
         files[*process].push(line.clone());
     }
-    let start_within = (!scene.plan.has_limits()).then_some(START_WITHIN);
+    let late = if scene.plan.steps.is_empty() { Duration::ZERO } else { LATE_AFTER_STEP };
+    let start_within = (!scene.plan.has_limits()).then_some(START_WITHIN + late);
     let options =
         Options { start_within, cancel_within: Some(CANCEL_WITHIN), replays: true, ..Options::default() };
     let verdict = judge(&History::of_one_store(files), options);
@@ -334,6 +341,19 @@ impl Fleet {
         }
     }
 
+    /// Steps the clock. Jobs may be late by that, and no lease may be lost.
+    fn step_clock(&self, begin: Instant, simulation: &Rc<Simulation>) -> JoinHandle<()> {
+        let (steps, nemesis) = (self.scene.plan.steps.clone(), Arc::clone(&self.nemesis));
+        let simulation = Rc::clone(simulation);
+        spawn_local(async move {
+            for StepPlan { at_ms, by_ms } in steps {
+                sleep_until(begin + Duration::from_millis(at_ms)).await;
+                nemesis.note(What::ClockStepped);
+                simulation.step(by_ms);
+            }
+        })
+    }
+
     /// Does harm until the end of the first phase.
     async fn chaos(&mut self, begin: Instant) {
         let at = |ms: u64| begin + Duration::from_millis(ms);
@@ -404,7 +424,11 @@ impl Fleet {
     }
 
     /// Ends all harm, and waits until all jobs have ended. Returns what went wrong.
-    async fn heal(&mut self, clients: &mut Vec<JoinHandle<()>>) -> Vec<(&'static str, String)> {
+    async fn heal(
+        &mut self,
+        steps: JoinHandle<()>,
+        clients: &mut Vec<JoinHandle<()>>,
+    ) -> Vec<(&'static str, String)> {
         self.scene.is_chaos.store(false, Ordering::Relaxed);
         while let Ok(name) = self.poison.try_recv() {
             self.poisoned(&name);
@@ -416,6 +440,7 @@ impl Fleet {
         while let Some((_, end)) = self.scene.outage() {
             sleep_until(end).await;
         }
+        steps.await.expect("the clock is stepped by a task that does not panic");
         // What was sent before may still be on its way.
         let faults = &self.scene.plan.faults;
         let way = Duration::from_millis(faults.slow_ms.max(faults.latency_ms));
@@ -438,7 +463,8 @@ impl Fleet {
         {
             troubles.push((SCHEDULE, trouble));
         }
-        let until = Instant::now() + HEAL_MAX;
+        let until =
+            Instant::now() + if self.scene.plan.steps.is_empty() { HEAL_MAX } else { HEAL_AFTER_STEP_MAX };
         while Instant::now() < until {
             let counts = self.scene.memory.count(None).await.expect("the store in memory always counts");
             if counts.waiting + counts.running == 0 {
@@ -456,6 +482,8 @@ impl Fleet {
             return troubles;
         }
         let all = self.scene.all_jobs().await;
+        let now = self.scene.memory.now().await.expect("the store in memory knows the time");
+        let has_steps = !self.scene.plan.steps.is_empty();
         for publication in &self.scene.plan.publications {
             let Some(id) = self.scene.id(publication.n) else { continue };
             let name = id.to_string();
@@ -472,13 +500,16 @@ impl Fleet {
                 Some(job) => {
                     // Its workers may have died again and again.
                     let is_excused = job.state == State::Dead && POISON_LIMIT <= job.expired_leases;
-                    // After its fifth failure, it waits for longer than the fleet is watched.
-                    let is_for_later = job.state == State::Waiting && ATTEMPTS_IN_TIME < job.attempt;
+                    // After its fifth failure, it waits for longer than the fleet is watched; so may one of a clock that was ahead.
+                    let is_for_later =
+                        job.state == State::Waiting && (ATTEMPTS_IN_TIME < job.attempt || now < job.run_at);
                     let is_done = job.state == State::Done && copies == [1, 1];
                     let is_excused = (is_excused || is_for_later) && copies.iter().all(|n| *n <= 1);
                     (is_done || is_excused, Some(job.state))
                 }
             };
+            // What ended by a clock that was behind is old, and not shown. A publication that was begun a day before is given up.
+            let is_right = is_right || has_steps && copies.iter().all(|n| *n <= 1);
             if !is_right {
                 troubles.push(("topic", format!("j{} is {state:?}, and has {copies:?} jobs", publication.n)));
             }

@@ -19,6 +19,20 @@ const PUBLICATIONS_SALT: u64 = 0x746f_7069_6309;
 const LATER_SALT: u64 = 0x0062_6573_690b_0712;
 /// Sets the draw of outages apart, in the same way.
 const OUTAGES_SALT: u64 = 0x006f_7574_6167_652f;
+/// Sets the draw of the clock's steps apart, in the same way.
+const STEPS_SALT: u64 = 0x0073_7465_7073_0b47;
+/// How far the clock is stepped, in milliseconds: around the bounds of a minute, and far beyond.
+const STEPS_MS: [i64; 8] = [1_000, 5_000, 59_000, 61_000, 600_000, 3_600_000, 86_400_000, 365 * 86_400_000];
+/// How far it is stepped back at most, in milliseconds: what ends meanwhile is as old when the clock is right again, and not shown if
+/// that is past its age.
+const BACK_MS_MAX: i64 = 3_600_000;
+/// How far it is stepped back and forward at most if it stays there: jobs wait for so long; and ended jobs are kept for longer.
+const STAYS_MS: std::ops::RangeInclusive<i64> = -61_000..=3_600_000;
+/// How far steps forward are apart at least, in milliseconds: each is a silence, and one in the pause after another can cost a
+/// lease (decision 55).
+const FORWARD_APART_MS: u64 = 10_000;
+/// How long it takes at most until a step is taken back, in milliseconds.
+const STEPPED_MS_MAX: u64 = 60_000;
 /// The longest outage of the store, in milliseconds: several leases.
 const OUTAGE_MS_MAX: u64 = 20_000;
 /// The number of all ticks of the schedule. Those of jobs and publications are lower.
@@ -61,6 +75,8 @@ pub struct Plan {
     pub schedule: Option<SchedulePlan>,
     /// Outages of the store, by time. No worker that lives and is not asked to end may lose a lease by one.
     pub outages: Vec<OutagePlan>,
+    /// Steps of the clock of all processes and of the store, by time. They cost no lease, either.
+    pub steps: Vec<StepPlan>,
 }
 
 /// A worker process.
@@ -219,6 +235,14 @@ pub struct OutagePlan {
     pub hangs: bool,
 }
 
+/// A step of the clock.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct StepPlan {
+    pub at_ms: u64,
+    /// How far, in milliseconds; below 0: back.
+    pub by_ms: i64,
+}
+
 /// How calls to the store fail in the first phase; rates are per mille.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Faults {
@@ -270,7 +294,11 @@ impl Plan {
             late: [0, 0, 0, 20, 100][later.usize(0..5)],
         };
         let client_crashes = client_crashes(chaos_ms, clients.len(), &mut later);
-        let schedule = schedule(&mut later);
+        let outages = outages(seed, chaos_ms);
+        // A step and an outage that begins in the pause after it can cost a lease, as two such outages can (decision 55).
+        let steps = if outages.is_empty() { steps(seed, chaos_ms) } else { Vec::new() };
+        // Beside a clock that is far ahead, it would make up for more ticks than a run has time for.
+        let schedule = schedule(&mut later).filter(|_| steps.is_empty());
         let group_limit = (taste.groups && random.bool()).then(|| random.u32(1..=2));
         let (publications, room) = publications(seed, chaos_ms, clients.len());
         Self {
@@ -287,7 +315,8 @@ impl Plan {
             room,
             client_crashes,
             schedule,
-            outages: outages(seed, chaos_ms),
+            outages,
+            steps,
         }
     }
 
@@ -446,6 +475,31 @@ fn outages(seed: u64, chaos_ms: u64) -> Vec<OutagePlan> {
     outages
 }
 
+/// Draws steps of the clock, one after another, most of which are taken back. One seed in four has any.
+fn steps(seed: u64, chaos_ms: u64) -> Vec<StepPlan> {
+    let mut random = Rng::with_seed(seed ^ STEPS_SALT);
+    let number = if random.u8(0..4) == 0 { random.u32(1..=3) } else { 0 };
+    let (mut steps, mut from_ms, mut forward_from_ms) = (Vec::new(), 0, 0_u64);
+    for _ in 0..number {
+        // Two steps ahead within two minutes look like a clock that is right, and a store that is called rarely (S17).
+        if chaos_ms <= from_ms {
+            break;
+        }
+        let (mut at_ms, size_ms) = (random.u64(from_ms..chaos_ms), STEPS_MS[random.usize(0..STEPS_MS.len())]);
+        let by_ms = if random.bool() || BACK_MS_MAX < size_ms { size_ms } else { -size_ms };
+        let stays = random.u8(0..4) == 0 && STAYS_MS.contains(&by_ms);
+        let lasts_ms_max = [1_000, 10_000, STEPPED_MS_MAX][random.usize(0..3)];
+        let lasts_ms = random.u64(1..=lasts_ms_max);
+        let forward_ms = at_ms + if by_ms < 0 { lasts_ms } else { 0 };
+        at_ms += forward_from_ms.saturating_sub(forward_ms);
+        forward_from_ms = forward_ms.max(forward_from_ms) + FORWARD_APART_MS;
+        from_ms = at_ms + lasts_ms;
+        steps.push(StepPlan { at_ms, by_ms });
+        steps.extend((!stays).then_some(StepPlan { at_ms: from_ms, by_ms: -by_ms }));
+    }
+    steps
+}
+
 /// Draws a schedule. One seed in five has one.
 fn schedule(random: &mut Rng) -> Option<SchedulePlan> {
     (random.u8(0..5) == 0)
@@ -487,13 +541,15 @@ mod tests {
     }
 
     #[test]
-    fn seeds_that_found_something_before_meet_no_outages() {
+    fn seeds_that_found_something_before_meet_no_outages_and_no_steps() {
         let kept = crate::seeds::kept();
         let has_none = |salt: &u64| kept.iter().all(|seed| Rng::with_seed(seed ^ salt).u8(0..4) != 0);
-        assert!(
-            has_none(&OUTAGES_SALT),
-            "another salt: {:#x}",
-            (OUTAGES_SALT..OUTAGES_SALT + 100_000).find(has_none).unwrap_or_default()
-        );
+        for salt in [OUTAGES_SALT, STEPS_SALT] {
+            assert!(
+                has_none(&salt),
+                "another salt: {:#x}",
+                (salt..salt + 100_000).find(has_none).unwrap_or_default()
+            );
+        }
     }
 }

@@ -29,6 +29,7 @@ impl Shrinking<'_> {
         smaller |= self.fewer(|plan| &mut plan.publications);
         smaller |= self.fewer(|plan| &mut plan.client_crashes);
         smaller |= self.fewer(|plan| &mut plan.outages);
+        smaller |= self.fewer(|plan| &mut plan.steps);
         smaller |= self.fewer_workers();
         smaller |= self.simpler();
         for at in 0..self.plan.jobs.len() {

@@ -39,6 +39,7 @@ fn tell_plan(plan: &Plan, story: &mut String) -> std::fmt::Result {
         client_crashes,
         schedule,
         outages,
+        steps,
     } = plan;
     writeln!(story, "seed {seed}: {chaos_ms} ms of harm, clocks of clients {clients:?} ms off")?;
     for (n, worker) in workers.iter().enumerate() {
@@ -78,6 +79,9 @@ fn tell_plan(plan: &Plan, story: &mut String) -> std::fmt::Result {
     for outage in outages {
         let what = if outage.hangs { "hangs" } else { "is away" };
         writeln!(story, "  at {} ms the store {what} for {} ms", outage.at_ms, outage.lasts_ms)?;
+    }
+    for step in steps {
+        writeln!(story, "  at {} ms the clock steps by {} ms", step.at_ms, step.by_ms)?;
     }
     writeln!(story, "  {faults:?}")?;
     if let Some(limit) = group_limit {
@@ -262,7 +266,7 @@ impl<'a> Telling<'a> {
                     .collect();
                 (!targets.is_empty()).then(|| format!("{deed:?} {}", targets.join(", ")))
             }
-            Op::Take | Op::Purge { .. } => None,
+            Op::Take | Op::Sweep | Op::Purge { .. } => None,
         }
     }
 
@@ -300,7 +304,7 @@ impl<'a> Telling<'a> {
                 return (!told.is_empty()).then(|| format!("settle {}", told.join(", ")));
             }
             Answer::Act(effects) => effects.iter().map(Self::effect).collect::<Vec<_>>().join(", "),
-            Answer::Take(_) | Answer::Purge => return None,
+            Answer::Take(_) | Answer::Sweep(_) | Answer::Purge => return None,
         };
         Some(format!("{}: {answers}", self.asked(op)?))
     }

@@ -1,8 +1,8 @@
 //! The store in memory, which ends with its process: the [`Model`] behind a mutex, with notifications.
 //!
 //! It gives the same answers as every other store and keeps nothing. Use it for tests, with a clock that the test
-//! sets, and for experiments. It never polls: a change, a setting of the clock or the next due time wakes all waiting
-//! callers, and each of them checks again.
+//! sets, and for experiments. A change, a setting of such a clock or the next due time wakes all waiting
+//! callers, and each of them checks again. The system's clock does not tell when it is set, so who waits for a time looks at it each second.
 
 use std::{
     fmt,
@@ -28,6 +28,9 @@ use crate::{
         model::Model,
     },
 };
+
+/// The greatest delay after a step of the system's clock: a wait for a time checks so often.
+const SLICE: Duration = Duration::from_secs(1);
 
 /// A store in memory; clones share it.
 ///
@@ -102,7 +105,7 @@ impl MemoryStore {
                 return;
             }
             // A clock for tests reports each change itself, so no timer is needed.
-            let due = next_due.filter(|_| changes.is_none()).and_then(|due| Instant::now().checked_add(due));
+            let due = next_due.filter(|_| changes.is_none()).map(|due| Instant::now() + due.min(SLICE));
             let woken = async {
                 match &mut changes {
                     Some(changes) => {

@@ -35,6 +35,13 @@ mod on {
             BEGUN.set(Some((start, Instant::now())));
             Self(PhantomData)
         }
+
+        /// Steps the system's clock by so many milliseconds. The runtime's clock goes on steadily.
+        pub fn step(&self, by_ms: i64) {
+            BEGUN.set(BEGUN.get().map(|(start, begun)| {
+                (Timestamp::saturating_from_ms(start.as_ms().saturating_add_signed(by_ms)), begun)
+            }));
+        }
     }
 
     impl Drop for Simulation {
