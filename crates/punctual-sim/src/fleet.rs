@@ -47,7 +47,7 @@ pub(crate) const TOPIC: &str = "news";
 const ATTEMPTS_IN_TIME: u32 = 5;
 /// After the longest lease, how much later a due job may start, or a lapsed lease be reclaimed (D8).
 const START_WITHIN: Duration = Duration::from_millis(LEASE_MS_MAX + 2_000);
-/// How much longer that may take after a step of the clock: one back that is no longer shortens no lease (S14).
+/// How much longer that may take after each step back of the clock: one that is no longer shortens no lease (S14).
 const LATE_AFTER_STEP: Duration = Duration::from_mins(1);
 /// How long a run may continue after its cancel was requested: the longest interval between two heartbeats, the longest grace
 /// period, which is that of a shutdown, and a second.
@@ -238,7 +238,7 @@ async fn drive(plan: Plan, bug: Option<Bug>) -> Run {
     for Entry { process, line } in &entries {
         files[*process].push(line.clone());
     }
-    let late = if scene.plan.steps.is_empty() { Duration::ZERO } else { LATE_AFTER_STEP };
+    let late = LATE_AFTER_STEP * scene.plan.steps.iter().filter(|step| step.by_ms < 0).count() as u32;
     let start_within = (!scene.plan.has_limits()).then_some(START_WITHIN + late);
     let options =
         Options { start_within, cancel_within: Some(CANCEL_WITHIN), replays: true, ..Options::default() };

@@ -14,9 +14,7 @@ pub(super) fn judge(
     referee: bool,
     verdict: &mut Verdict,
 ) {
-    // A reserve whose answer was lost is answered again, and the clock may have gone back since.
-    let told_later = |run: &Run| history.clock_steps.iter().any(|&m| run.span.from <= m && m <= run.span.to);
-    for run in story.runs.iter().filter(|run| run.now < run.row.run_at && !told_later(run)) {
+    for run in story.runs.iter().filter(|run| run.now < run.row.run_at && !is_told_later(run, history)) {
         let early = run.row.run_at - run.now;
         verdict.broken("T1", Some(story.id), || format!("was reserved {early} ms early"));
     }
@@ -36,6 +34,11 @@ pub(super) fn judge(
     });
 }
 
+/// Whether the clock was stepped since a reserve: its answer may be lost, and it is answered again by the clock of then.
+fn is_told_later(run: &Run, history: &History) -> bool {
+    history.clock_steps.iter().any(|&m| run.span.from <= m && m <= run.span.to)
+}
+
 /// The first run, against what the enqueue asked for and was promised.
 fn first_run(story: &Story<'_>, history: &History, referee: bool, verdict: &mut Verdict) {
     let Some(run) = story.runs.first() else { return };
@@ -47,7 +50,8 @@ fn first_run(story: &Story<'_>, history: &History, referee: bool, verdict: &mut 
         return;
     }
     let since = by.saturating_sub(only.span.from);
-    if let Some(early) = too_early(only.due, run.now, since, referee) {
+    if let Some(early) = too_early(only.due, run.now, since, referee).filter(|_| !is_told_later(run, history))
+    {
         verdict.broken("T1", Some(story.id), || format!("was reserved {early} ms before the time asked for"));
     } else if run.row.run_at < run_at && run.row.attempt == 1 && run.row.expired_leases == 0 {
         verdict.broken("T1", Some(story.id), || {

@@ -491,6 +491,30 @@ fn a_clock_that_was_stepped_proves_nothing_about_elapsed_time() {
     }
 }
 
+/// The first answer came before the clock went back, and was lost.
+#[test]
+fn a_reserve_that_is_answered_again_says_the_time_of_then() {
+    for (stepped_at, is_broken) in [(2.5, false), (1.5, true)] {
+        let mut file = File::new("all", 9);
+        file.enqueue(1.0, 1);
+        let row = Reservation { run_at: 9_000, ..File::row(3.0, 1, 7) };
+        let (op, batch) = File::batch(3.0, vec![row], vec![]);
+        let lose = |file: &mut File| file.lost(2.0, op.clone());
+        let step = |file: &mut File| file.note(stepped_at, What::ClockStepped);
+        if stepped_at < 2.0 {
+            step(&mut file);
+            lose(&mut file);
+        } else {
+            lose(&mut file);
+            step(&mut file);
+        }
+        file.call(3.0, op.clone(), Answer::Reserve(batch));
+        file.end(4.0, 1, 7);
+        file.dump(20.0, &[(1, State::Done)]);
+        breaks(&verdict(&[&file]), "T1", is_broken);
+    }
+}
+
 #[test]
 fn a_step_of_the_clock_costs_no_lease() {
     let mut file = File::new("all", 9);
