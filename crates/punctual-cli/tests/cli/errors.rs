@@ -234,6 +234,9 @@ fn a_command_gives_up_when_its_time_is_over() {
     let begin = Instant::now();
     t.run(&format!("run-now {A} --timeout 300ms")).fails(8, "unknown_outcome", "no answer after 300ms");
     assert!(begin.elapsed() < Duration::from_secs(20), "it does not wait for the file after all");
+    let said = t.run("doctor");
+    assert_eq!(said.code, Some(1), "{said:#?}");
+    assert!(said.out.contains("another program holds the file locked"), "{said:#?}");
     file.execute_batch("ROLLBACK").unwrap();
     assert_eq!(t.json(&format!("show {A}"))["status"], "scheduled");
     for line in ["work --exec true", "serve", "bench", "demo"] {

@@ -33,7 +33,6 @@ fn hold() -> Duration {
 /// A worker, a forwarder and a server of one store.
 struct Scene {
     t: Cli,
-    store: Server,
     /// Where the forwarder puts its jobs.
     _to: Server,
     worker: Reporter,
@@ -43,15 +42,20 @@ struct Scene {
 }
 
 impl Scene {
-    fn start() -> Self {
-        let (store, to) = (Server::admitting(), Server::start(&[]));
-        let t = Cli::with_store(&store.url());
+    fn on_redis() -> (Server, Self) {
+        let store = Server::admitting();
+        let scene = Self::of(Cli::with_store(&store.url()));
+        (store, scene)
+    }
+
+    fn of(t: Cli) -> Self {
+        let to = Server::start(&[]);
         let stream = format!("redis+unix://{}?stream=s", to.socket().display());
         let worker = Reporter::start(&t, &["work", "-q", "mail", "--exec", "true"]);
         let forwarder = Reporter::start(&t, &["forward", "-q", "out", "--to", &stream]);
         let addr = free_addr().to_string();
         let server = Worker(Some(t.command(["serve", "--listen", &addr]).spawn().unwrap()));
-        let scene = Self { t, store, _to: to, worker, forwarder, server, addr };
+        let scene = Self { t, _to: to, worker, forwarder, server, addr };
         scene.is_well();
         scene
     }
@@ -126,54 +130,66 @@ impl Scene {
 
 #[test]
 fn a_store_that_hangs_is_said_and_no_restart_asked_for() {
-    let scene = Scene::start();
+    let (store, scene) = Scene::on_redis();
     scene.push();
-    scene.store.freeze();
+    store.freeze();
     scene.looks("hang", false);
     scene.asks("hang", 5, "could not connect to the server");
-    scene.store.thaw();
+    store.thaw();
     let waits = "the store has not answered for 4s";
     scene.goes_on(Some([waits, waits, "not ready: the store does not answer"]));
 }
 
 #[test]
 fn a_store_that_is_gone_is_said_and_no_restart_asked_for() {
-    let mut scene = Scene::start();
+    let (mut store, scene) = Scene::on_redis();
     scene.push();
     // What it has must be there again.
-    assert_eq!(scene.store.say(&["SAVE"]), "OK");
-    scene.store.kill();
+    assert_eq!(store.say(&["SAVE"]), "OK");
+    store.kill();
     scene.looks("refusal", false);
     scene.asks("refusal", 5, "could not connect to the server");
-    scene.store.restart();
+    store.restart();
     let gone = "could not connect to the server";
     scene.goes_on(Some([gone, gone, "not ready: "]));
 }
 
 #[test]
 fn a_store_that_forbids_everything_is_said_and_no_restart_asked_for() {
-    let mut scene = Scene::start();
+    let (mut store, scene) = Scene::on_redis();
     scene.push();
-    assert_eq!(scene.store.say(&["ACL", "SETUSER", acl::USER, "-@all"]), "OK");
+    assert_eq!(store.say(&["ACL", "SETUSER", acl::USER, "-@all"]), "OK");
     scene.looks("denied", false);
     scene.asks("denied", 2, "NOPERM");
-    scene.store.admit(&["always"]);
+    store.admit(&["always"]);
     scene.goes_on(Some(["NOPERM", "NOPERM", "not ready: the server refused"]));
+}
+
+#[test]
+fn a_file_that_is_locked_is_said_and_no_restart_asked_for() {
+    let scene = Scene::of(Cli::new());
+    scene.push();
+    let stranger = rusqlite::Connection::open(scene.t.path("punctual.db")).unwrap();
+    stranger.execute_batch("BEGIN IMMEDIATE").unwrap();
+    scene.looks("locked", false);
+    stranger.execute_batch("ROLLBACK").unwrap();
+    let waits = "the store has not answered for 4s";
+    scene.goes_on(Some([waits, waits, "not ready: the store does not answer"]));
 }
 
 /// Each answer takes up to three seconds: nobody asks for a restart, and jobs run.
 #[test]
 fn a_store_that_is_slow_is_used_and_no_restart_asked_for() {
-    let scene = Scene::start();
+    let (store, scene) = Scene::on_redis();
     scene.push();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let over = Over(&is_over);
         scope.spawn(|| {
             while !is_over.load(Relaxed) {
-                scene.store.freeze();
+                store.freeze();
                 std::thread::sleep(SLOW);
-                scene.store.thaw();
+                store.thaw();
                 std::thread::sleep(ANSWERING);
             }
         });

@@ -1,5 +1,9 @@
 //! `doctor`: the self-check of the store.
 
+use std::time::Duration;
+
+use tokio::time::timeout;
+
 use super::{Space, SqliteStore};
 use crate::{
     core::error::Result,
@@ -14,6 +18,8 @@ use crate::{
     },
 };
 
+/// How long a look waits for a lock of another program before it says so.
+const LOCKED_MAX: Duration = Duration::from_secs(4);
 /// From this many free bytes on, `doctor` mentions them, if they are a quarter of the file.
 const FREE_BYTES_MIN: u64 = 16 << 20;
 
@@ -28,9 +34,15 @@ fn ok(name: &'static str, text: String) -> Check {
 
 pub(super) async fn examine(store: &SqliteStore) -> Result<Vec<Check>> {
     let (bytes, wal_bytes) = store.database.sizes();
-    if store.database.check_log().is_err() && !store.options.read_only {
-        // A write mends it, if the disk works. Other checks write, too.
-        let written = store.write(1, 0, true, |_| Ok(())).await;
+    if !store.options.read_only {
+        // A write mends the log, if the disk works. Other checks write, too.
+        let Ok(written) = timeout(LOCKED_MAX, store.write(1, 0, true, |_| Ok(()))).await else {
+            let text = format!(
+                "no write since {LOCKED_MAX:?}: another program holds the file locked, or the disk does not answer"
+            );
+            let fix = "end long transactions of other programs on the file";
+            return Ok(vec![check(CheckLevel::Fail, "lock", text, Some(fix))]);
+        };
         if let (Err(_), Err(error)) = (written, store.database.check_log()) {
             return Ok(vec![check(CheckLevel::Fail, "log", error.to_string(), error.hint())]);
         }
