@@ -45,6 +45,8 @@ pub(crate) const SECOND_QUEUE: &str = "copies";
 pub(crate) const TOPIC: &str = "news";
 /// The pause after one more attempt of a publication is longer than [`HEAL_MAX`].
 const ATTEMPTS_IN_TIME: u32 = 5;
+/// A step of the clock that makes what was begun before it old, in milliseconds.
+const FAR_MS: i64 = 3_600_000;
 /// After the longest lease, how much later a due job may start, or a lapsed lease be reclaimed (D8).
 const START_WITHIN: Duration = Duration::from_millis(LEASE_MS_MAX + 2_000);
 /// How much longer that may take after each step back of the clock: one that is no longer shortens no lease (S14).
@@ -483,7 +485,7 @@ impl Fleet {
         }
         let all = self.scene.all_jobs().await;
         let now = self.scene.memory.now().await.expect("the store in memory knows the time");
-        let has_steps = !self.scene.plan.steps.is_empty();
+        let has_far_steps = self.scene.plan.steps.iter().any(|step| FAR_MS <= step.by_ms);
         for publication in &self.scene.plan.publications {
             let Some(id) = self.scene.id(publication.n) else { continue };
             let name = id.to_string();
@@ -501,15 +503,15 @@ impl Fleet {
                     // Its workers may have died again and again.
                     let is_excused = job.state == State::Dead && POISON_LIMIT <= job.expired_leases;
                     // After its fifth failure, it waits for longer than the fleet is watched; so may one of a clock that was ahead.
-                    let is_for_later =
-                        job.state == State::Waiting && (ATTEMPTS_IN_TIME < job.attempt || now < job.run_at);
+                    let is_for_later = job.state == State::Waiting
+                        && (ATTEMPTS_IN_TIME < job.attempt || has_far_steps && now < job.run_at);
                     let is_done = job.state == State::Done && copies == [1, 1];
                     let is_excused = (is_excused || is_for_later) && copies.iter().all(|n| *n <= 1);
                     (is_done || is_excused, Some(job.state))
                 }
             };
-            // What ended by a clock that was behind is old, and not shown. A publication that was begun a day before is given up.
-            let is_right = is_right || has_steps && copies.iter().all(|n| *n <= 1);
+            // A publication that was begun a day before is given up, and what ended then may be past its age.
+            let is_right = is_right || has_far_steps && copies.iter().all(|n| *n <= 1);
             if !is_right {
                 troubles.push(("topic", format!("j{} is {state:?}, and has {copies:?} jobs", publication.n)));
             }

@@ -476,12 +476,13 @@ fn outages(seed: u64, chaos_ms: u64) -> Vec<OutagePlan> {
 }
 
 /// Draws steps of the clock, one after another, most of which are taken back. One seed in four has any.
+///
+/// A far step is taken back before the next one: two ahead look like a clock that is right, and a store that is called rarely (S17).
 fn steps(seed: u64, chaos_ms: u64) -> Vec<StepPlan> {
     let mut random = Rng::with_seed(seed ^ STEPS_SALT);
     let number = if random.u8(0..4) == 0 { random.u32(1..=3) } else { 0 };
     let (mut steps, mut from_ms, mut forward_from_ms) = (Vec::new(), 0, 0_u64);
     for _ in 0..number {
-        // Two steps ahead within two minutes look like a clock that is right, and a store that is called rarely (S17).
         if chaos_ms <= from_ms {
             break;
         }

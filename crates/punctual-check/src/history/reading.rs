@@ -47,6 +47,8 @@ pub(super) struct Reading {
     jobs: HashMap<JobId, Job>,
     names: HashMap<String, u32>,
     blind: Vec<Span>,
+    /// Upkeep that took leases back without saying which, or may have.
+    sweeps: Vec<Span>,
     /// Of the file at hand.
     pending: HashMap<u64, (u64, Op)>,
     /// The newest proof that a lease was held.
@@ -159,7 +161,9 @@ impl Reading {
             What::Fail(_) => {
                 let Some((from, op)) = self.pending.remove(&n) else { return };
                 let span = Span { from, to: m };
-                self.trouble.push(span);
+                if op != Op::Sweep {
+                    self.trouble.push(span);
+                }
                 if let Op::Enqueue { jobs, .. } = op {
                     for wanted in jobs {
                         self.tried(span, wanted, Fate::Refused);
@@ -401,7 +405,7 @@ impl Reading {
                     self.history.taken.push(Told { job, span, fence: 0 });
                 }
             }
-            (Op::Sweep, Answer::Sweep(reclaimed)) => self.blind.extend((0 < reclaimed).then_some(span)),
+            (Op::Sweep, Answer::Sweep(reclaimed)) => self.sweeps.extend((0 < reclaimed).then_some(span)),
             (Op::Act { deed, .. }, Answer::Act(effects)) => {
                 for effect in effects {
                     match effect {
@@ -419,6 +423,10 @@ impl Reading {
 
     /// A call whose process was told that its answer is lost.
     fn lost(&mut self, from: u64, told: u64, op: Op) {
+        if op == Op::Sweep {
+            self.sweeps.push(Span { from, to: told });
+            return;
+        }
         self.trouble.push(Span { from, to: told });
         let call = match &op {
             Op::Enqueue { call, .. } => Some(Repeated::Enqueue(*call)),
@@ -458,7 +466,8 @@ impl Reading {
                 }
             }
             Op::Reserve { call } => self.blind.push(within(Repeated::Reserve(call))),
-            Op::Take | Op::Sweep => self.blind.push(span),
+            Op::Take => self.blind.push(span),
+            Op::Sweep => self.sweeps.push(span),
             Op::Extend { company, .. } => self.has_company(company),
             Op::Settle { runs, then } => {
                 for run in runs {
@@ -514,13 +523,21 @@ impl Reading {
         self.close_file();
         self.history.server_kills.sort_by_key(|kill| kill.from);
         self.history.changes.sort_by_key(|change| change.span.from);
-        let busy: Vec<u32> =
-            self.open.iter().filter(|open| open.told.is_none()).map(|open| open.proc).collect();
+        let busy: Vec<u32> = self
+            .open
+            .iter()
+            .filter(|open| open.told.is_none() && open.op != Op::Sweep)
+            .map(|open| open.proc)
+            .collect();
         self.close();
         let mut history = self.history;
         self.clock_steps.sort_unstable();
         history.clock_steps = self.clock_steps;
         history.wall_ns = self.wall_ns.unwrap_or_default();
+        // It takes back what has been over for a minute: as long as the clock goes on steadily, somebody else was first.
+        if history.clock_stepped() {
+            self.blind.append(&mut self.sweeps);
+        }
         history.blind = Spans::new(self.blind);
         history.tries.sort_by_key(|row| (row.job, row.span.from));
         history.backs.sort_by_key(|row| (row.job, row.fence, row.span.from));

@@ -102,11 +102,12 @@ fn stops(story: &Story<'_>, history: &History, referee: bool, i: usize, run: &Ru
     let ends = story.ends.iter().filter(|end| end.fence == fence).map(|end| end.span.from);
     let backs = story.backs.iter().filter(|back| back.fence == fence).map(|back| back.span.from);
     let next = story.runs.get(i + 1).map(|next| next.span.from);
-    // An act that ends a job under a lease took that back.
-    let acts = story.acts.iter().filter(|act| act.sure == Sure::Done && run.span.from < act.span.to);
+    // An act takes a lease back that had lapsed.
+    let lapses = link::lapses(run, referee);
+    let acts = story.acts.iter().filter(|act| act.sure == Sure::Done && lapses < act.span.to);
     let acts = acts.filter(|act| matches!(act.deed, Deed::Cancel | Deed::Delete)).map(|act| act.span.from);
     // By a call that does not say what it took back.
-    let hidden = history.blind.first_after(link::lapses(run, referee));
+    let hidden = history.blind.first_after(lapses);
     ends.chain(backs).chain(acts).chain(next).fold(hidden, u64::min).min(history.dumped_at.unwrap_or(NEVER))
 }
 

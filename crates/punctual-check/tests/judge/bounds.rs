@@ -530,6 +530,25 @@ fn a_step_of_the_clock_costs_no_lease() {
 }
 
 #[test]
+fn upkeep_explains_a_second_run_only_after_a_step_of_the_clock() {
+    for (is_stepped, reclaimed, is_broken) in [(true, 1, false), (true, 0, true), (false, 1, true)] {
+        let mut file = File::new("all", 9);
+        file.enqueue(1.0, 1);
+        file.begin(2.0, 1, 7);
+        file.note(3.0, What::Harmed { since: 2 * SECOND, times: 1, proc: None });
+        if is_stepped {
+            file.note(3.5, What::ClockStepped);
+        }
+        file.call(4.0, Op::Sweep, Answer::Sweep(reclaimed));
+        file.begin_as(60.0, Reservation { attempt: 2, expired_leases: 1, ..File::row(60.0, 1, 8) }, vec![]);
+        file.end(61.0, 1, 8);
+        file.dump(200.0, &[(1, State::Done)]);
+        let told = verdict(&[&file]);
+        assert_eq!(told.count("D6"), u64::from(is_broken), "{is_stepped}, {reclaimed}: {told}");
+    }
+}
+
+#[test]
 fn a_job_of_a_clock_that_was_ahead_waits_at_rest() {
     for (run_at, is_broken) in [(1_000_000_000, false), (100_000, true)] {
         let mut file = File::new("all", 9);

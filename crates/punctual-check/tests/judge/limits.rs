@@ -3,7 +3,7 @@
 use punctual::{State, job::Concurrency};
 use punctual_check::{
     Kept, Moved, Verdict, Word,
-    event::{CallId, Ended, Hex, Op, Said, Wanted, What},
+    event::{CallId, Deed, Ended, Hex, Op, Said, Wanted, What},
 };
 
 use super::hand::{File, LEASE_MS, SECOND, id, verdict};
@@ -62,6 +62,22 @@ fn more_jobs_of_a_concurrency_key_than_may_break_its_limit() {
     };
     breaks(&beside(&[&key(1), &elsewhere, &grouped], None), false);
     breaks(&beside(&[&key(1), &grouped, &grouped], None), true);
+}
+
+#[test]
+fn an_act_ends_a_run_only_after_its_lease() {
+    for (cancelled_at, is_broken) in [(5.0, true), (60.0, false)] {
+        let mut file = File::new("all", 9);
+        file.enqueue_as(1.0, 1, 1.0, key(1));
+        file.enqueue_as(1.1, 2, 1.1, key(1));
+        file.begin(2.0, 1, 7);
+        file.act(cancelled_at, 1, Deed::Cancel);
+        file.begin(cancelled_at + 1.0, 2, 8);
+        file.end(cancelled_at + 2.0, 2, 8);
+        file.dump(100.0, &[(1, State::Cancelled), (2, State::Done)]);
+        let told = verdict(&[&file]);
+        assert_eq!(told.count("L1"), u64::from(is_broken), "{told}");
+    }
 }
 
 #[test]
