@@ -175,7 +175,7 @@ impl<'a> Registration<'a> {
     async fn write(&self, store: &dyn Store) -> Result<()> {
         let key = key(&self.info.borrow().id);
         if self.store_is.get().is_none() {
-            // Before the first write: a document that is gone from then on was in the store that this names.
+            // Before the first write: asked afterwards, a store that was emptied meanwhile would be taken for the one of before.
             self.store_is.set(store.identity().await.ok());
         }
         for _ in 0..WRITES_MAX {

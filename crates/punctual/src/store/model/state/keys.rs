@@ -5,7 +5,7 @@
 //! The events are: a run starts or ends; a waiting job leaves or is blocked. If the job can run, it returns to the
 //! timeline with its own `run_at`. So while the first blocked job can run, some job of the key is in the timeline,
 //! and its next event re-checks again. No job is forgotten. If the clock went back, that job may not be due any more; then the
-//! next one is re-checked, too.
+//! next one is re-checked, too. After `RECHECK_MAX` of these, a due one waits for the next event of the key.
 
 use std::time::Duration;
 
