@@ -9,6 +9,10 @@ use punctual::{
 
 use super::{drill::Drill, jobs, open, reserve, server::Server};
 
+/// What a server may use. Scripts take up to 5 MB of it, and garbage of theirs counts until they run again.
+const MEMORY: [&str; 4] = ["--maxmemory", "12mb", "--maxmemory-policy", "noeviction"];
+/// Several times the jobs that fit there, of 10,000 bytes each.
+const MANY: u64 = 3_000;
 /// Done jobs that a server keeps until it is full.
 const KEPT: u32 = 500;
 /// So many are seen.
@@ -20,7 +24,7 @@ const REFUSED_MAX: Duration = Duration::from_secs(1);
 /// the same; then there is room again.
 #[tokio::test]
 async fn a_full_server_drains() {
-    let server = Server::start(&["--maxmemory", "6mb", "--maxmemory-policy", "noeviction"]);
+    let server = Server::start(&MEMORY);
     let store = open(&server.url()).await;
     let client = Client::new(store.clone());
     client
@@ -66,11 +70,10 @@ async fn a_full_server_drains() {
 /// S17: before a full server refuses a job, it gives up done jobs that it keeps.
 #[tokio::test]
 async fn kept_jobs_make_room() {
-    let server = Server::start(&["--maxmemory", "6mb", "--maxmemory-policy", "noeviction"]);
+    let server = Server::start(&MEMORY);
     let store = open(&server.url()).await;
     let client = Client::new(store.clone());
-    // Several times what fits.
-    for number in 1..=1_000 {
+    for number in 1..=MANY {
         let answers = store.enqueue(CallId { instance: 7, number }, &jobs(&client, 1)).await.unwrap();
         assert!(matches!(answers[0], Enqueued::Inserted { .. }), "{number}");
         let batch = store.reserve(&reserve(number, 1)).await.unwrap();
@@ -79,14 +82,14 @@ async fn kept_jobs_make_room() {
     }
     let counts = client.count(None).await.unwrap();
     assert_eq!(counts.total(), counts.done);
-    assert!(counts.done < 1_000);
+    assert!(counts.done < MANY);
 }
 
 /// S17: the same, one after the other: kept done jobs go first, then new ones are refused at once, what waits drains, and
 /// there is room again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_server_gives_up_what_it_keeps_refuses_drains_and_takes_again() {
-    let server = Server::start(&["--maxmemory", "6mb", "--maxmemory-policy", "noeviction"]);
+    let server = Server::start(&MEMORY);
     let url = server.url();
     let store = open(&url).await;
     let client = Client::new(store.clone());
