@@ -249,10 +249,11 @@ impl<'a> Drill<'a> {
         last.wait()
     }
 
-    /// Whether the last line that a process wrote is a call that was not answered.
+    /// Whether the last line that a killed process wrote is a call that was not answered. A line that it did not finish does not count.
     fn ends_in_a_call(&self, proc: &str) -> Outcome<bool> {
-        let history = fs::read_to_string(self.dir.join(format!("{proc}.ndjson")))?;
-        for line in history.lines().rev() {
+        let history = fs::read(self.dir.join(format!("{proc}.ndjson")))?;
+        let whole = history.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        for line in std::str::from_utf8(&history[..whole])?.lines().rev() {
             match serde_json::from_str::<Line>(line)?.what {
                 What::Stalled { .. } => {}
                 what => return Ok(matches!(what, What::Invoke(_))),
