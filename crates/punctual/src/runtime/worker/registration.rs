@@ -9,7 +9,6 @@
 
 use std::{
     cell::{Cell, RefCell},
-    convert::Infallible,
     time::Duration,
 };
 
@@ -78,8 +77,10 @@ pub(crate) struct Registration<'a> {
     over: CancellationToken,
     /// What does not change while it runs.
     info: RefCell<WorkerInfo>,
-    /// The version of its document; `None` while there is none.
+    /// The version of its document; `None` while none is known.
     version: Cell<Option<u64>>,
+    /// Whether the answer to a write was lost, so that there can be a document all the same.
+    is_unsure: Cell<bool>,
     /// Which store it is registered in, as far as that is known.
     store_is: Cell<Option<Identity>>,
     /// Notified when the store has become another one.
@@ -112,6 +113,7 @@ impl<'a> Registration<'a> {
             over: CancellationToken::new(),
             info: RefCell::new(info),
             version: Cell::new(None),
+            is_unsure: Cell::new(false),
             store_is: Cell::new(None),
             moved: Notify::new(),
             forget_at: Cell::new(Instant::now() + WRITE_EVERY),
@@ -121,11 +123,7 @@ impl<'a> Registration<'a> {
     /// Keeps the document until [`Registration::end`], and then removes it.
     pub(crate) async fn keep(&self, store: &dyn Store) {
         let Some(every) = self.setup.config.registers else { return };
-        tokio::select! {
-            biased;
-            never = self.keep_written(store, every) => match never {},
-            () = self.over.cancelled() => {}
-        }
+        self.keep_written(store, every).await;
         if let Err(error) = self.remove(store).await {
             tracing::debug!(target: "punctual", %error, "could not remove the registration of the worker");
         }
@@ -148,8 +146,9 @@ impl<'a> Registration<'a> {
         sleep(LAST_WRITE_MAX).await;
     }
 
-    async fn keep_written(&self, store: &dyn Store, every: Duration) -> Infallible {
-        loop {
+    /// A write in progress is not dropped at the end: the store could do it after the removal.
+    async fn keep_written(&self, store: &dyn Store, every: Duration) {
+        while !self.over.is_cancelled() {
             let mut pause = every;
             if let Err(error) = self.write(store).await {
                 tracing::debug!(target: "punctual", %error, "could not register the worker");
@@ -158,13 +157,18 @@ impl<'a> Registration<'a> {
                 }
             } else if self.forget_at.get() <= Instant::now() {
                 self.forget_at.set(Instant::now() + FORGET_EVERY);
-                if let Err(error) = forget(store).await {
-                    tracing::debug!(target: "punctual", %error, "could not remove old registrations");
+                tokio::select! {
+                    biased;
+                    () = self.over.cancelled() => return,
+                    forgot = forget(store) => if let Err(error) = forgot {
+                        tracing::debug!(target: "punctual", %error, "could not remove old registrations");
+                    },
                 }
             }
             let is_told = self.info.borrow().state == WorkerState::Stopping;
             tokio::select! {
                 biased;
+                () = self.over.cancelled() => {}
                 () = sleep(pause.mul_f64(1.0 + fastrand::f64() / 10.0)) => {}
                 () = async { self.graceful.cancelled().await; sleep(STOPPING_AFTER).await }, if !is_told => {}
             }
@@ -176,19 +180,30 @@ impl<'a> Registration<'a> {
         let key = key(&self.info.borrow().id);
         if self.store_is.get().is_none() {
             // Before the first write: asked afterwards, a store that was emptied meanwhile would be taken for the one of before.
-            self.store_is.set(store.identity().await.ok());
+            let Some(identity) = self.before_end(store.identity()).await else { return Ok(()) };
+            self.store_is.set(identity.ok());
         }
         for _ in 0..WRITES_MAX {
-            let value = self.now(store.now().await?).write()?;
+            let Some(now) = self.before_end(store.now()).await else { return Ok(()) };
+            let value = self.now(now?).write()?;
             let precondition = self.version.get().map_or(Precondition::IfAbsent, Precondition::IfVersion);
-            match store.doc(&DocOp::Put { key: key.clone(), precondition, value }).await? {
+            // Also if this is dropped by a panic.
+            let was_unsure = self.is_unsure.replace(true);
+            let answer = store.doc(&DocOp::Put { key: key.clone(), precondition, value }).await;
+            match &answer {
+                Ok(_) => self.is_unsure.set(false),
+                Err(error) if error.kind() == ErrorKind::UnknownOutcome => {}
+                Err(_) => self.is_unsure.set(was_unsure),
+            }
+            match answer? {
                 DocReply::Is(doc) => {
                     self.version.set(doc.map(|doc| doc.version));
                     return Ok(());
                 }
                 DocReply::Conflict(doc) => {
                     if doc.is_none() {
-                        self.look_at(store.identity().await?);
+                        let Some(identity) = self.before_end(store.identity()).await else { return Ok(()) };
+                        self.look_at(identity?);
                     }
                     self.version.set(doc.as_ref().map(|doc| doc.version));
                     let info = doc.and_then(|doc| WorkerInfo::read(&doc.key, &doc.value).ok());
@@ -200,6 +215,15 @@ impl<'a> Registration<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Returns what a read finds, or `None` if the worker ends first.
+    async fn before_end<T>(&self, read: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = self.over.cancelled() => None,
+            read = read => Some(read),
+        }
     }
 
     /// Looks which store it is, after the document has gone.
@@ -242,13 +266,16 @@ impl<'a> Registration<'a> {
     }
 
     async fn remove(&self, store: &dyn Store) -> Result<()> {
+        if self.version.get().is_none() && !self.is_unsure.get() {
+            return Ok(());
+        }
         let key = key(&self.info.borrow().id);
         for _ in 0..WRITES_MAX {
-            let Some(version) = self.version.get() else { return Ok(()) };
-            let precondition = Precondition::IfVersion(version);
+            // If there is a document of which no version is known, the conflict says it.
+            let precondition = self.version.get().map_or(Precondition::IfAbsent, Precondition::IfVersion);
             match store.doc(&DocOp::Remove { key: key.clone(), precondition }).await? {
-                DocReply::Conflict(doc) => self.version.set(doc.map(|doc| doc.version)),
-                DocReply::Is(_) | DocReply::Page { .. } => return Ok(()),
+                DocReply::Conflict(Some(doc)) => self.version.set(Some(doc.version)),
+                DocReply::Conflict(None) | DocReply::Is(_) | DocReply::Page { .. } => return Ok(()),
             }
         }
         Ok(())
@@ -355,6 +382,26 @@ mod tests {
         };
         tokio::join!(registration.keep(&**client.store()), looking);
         assert!(client.workers(None).await.unwrap().workers.is_empty());
+    }
+
+    /// A worker that ends while it registers leaves no document, whether the answer comes late or never.
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_that_ends_while_it_registers_leaves_nothing() {
+        let second = Duration::from_secs(1);
+        for fault in [Fault::Late(second / 2), Fault::Delay(second / 2), Fault::After] {
+            let mut first = Some(fault);
+            let client = client(&clock(), move |verb| {
+                if verb == "doc" { first.take().unwrap_or(Fault::Pass) } else { Fault::Pass }
+            });
+            let (setup, runs, graceful) = (setup(&client), Runs::default(), CancellationToken::new());
+            let registration = Registration::new(&setup, &runs, &graceful);
+            let ending = async {
+                sleep(second / 4).await;
+                registration.end();
+            };
+            tokio::join!(registration.keep(&**client.store()), ending);
+            assert!(client.workers(None).await.unwrap().workers.is_empty());
+        }
     }
 
     #[tokio::test(start_paused = true)]
