@@ -36,6 +36,7 @@ use crate::{
         ls::Ls,
         push::Push,
         queue::Queue,
+        recover::Recover,
         shards::Shards,
         show::Show,
         stats::Stats,
@@ -379,6 +380,8 @@ Examples:
     Doctor,
     /// Return the space of deleted jobs to the disk (SQLite only).
     Compact(Compact),
+    /// Copy what can be read of a damaged file into a new one (SQLite only).
+    Recover(Recover),
     /// Show the configuration, and where each value is set.
     #[command(subcommand)]
     Config(Configuration),

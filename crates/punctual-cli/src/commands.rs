@@ -25,6 +25,7 @@ pub(crate) mod man;
 mod progress;
 pub(crate) mod push;
 pub(crate) mod queue;
+pub(crate) mod recover;
 #[cfg(feature = "serve")]
 pub(crate) mod serve;
 pub(crate) mod shards;
@@ -135,6 +136,10 @@ async fn perform(globals: Globals, command: &Command) -> Result {
         }
         Command::DemoWorker(args) => return Ok(demo::run_worker(globals.store(), args).await?),
         Command::Shards(args) => return shards::run(&globals, args, &limit).await,
+        Command::Recover(args) => {
+            let recovery = limit.within(recover::run(&globals, args)).await;
+            return recovery.unwrap_or_else(|| Err(limit.passed_within_a_change()));
+        }
         #[cfg(feature = "forward")]
         Command::Forward(args) => return forward::run(globals, command, args).await,
         #[cfg(feature = "import")]
@@ -209,6 +214,7 @@ async fn dispatch(session: &mut Session, command: &Command) -> Result {
         | Command::DemoWorker(_)
         | Command::Forward(_)
         | Command::Shards(_)
+        | Command::Recover(_)
         | Command::Config(_)
         | Command::Completions(_)
         | Command::Man(_) => {

@@ -47,6 +47,7 @@ mod prometheus;
 mod proxies;
 mod push;
 mod queue;
+mod recover;
 #[cfg(unix)]
 mod redis;
 #[cfg(unix)]

@@ -12,6 +12,7 @@ mod doctor;
 mod engine;
 mod in_tx;
 mod notify;
+mod recover;
 mod state;
 mod toolkit;
 mod verbs;
@@ -67,6 +68,7 @@ pub use rusqlite;
 pub(crate) use self::engine::file::with_suffix as beside;
 pub use self::in_tx::Notification;
 pub use compact::{Compacted, Space};
+pub use recover::Recovered;
 
 /// Options for opening a [`SqliteStore`].
 #[derive(Clone, Debug)]

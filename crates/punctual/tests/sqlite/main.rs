@@ -19,6 +19,7 @@ mod plans;
 mod power;
 #[cfg(unix)]
 mod processes;
+mod recover;
 #[cfg(unix)]
 mod replaced;
 mod settle;
@@ -47,6 +48,7 @@ use rusqlite::{Connection, TransactionBehavior, types::Value};
 
 use damage::findings;
 
+#[derive(Debug)]
 struct Folder(tempfile::TempDir);
 
 impl Folder {

@@ -176,6 +176,7 @@ pub(crate) static ROWS: &[Row] = &[
     does("queue resume", &["queue", "resume", "paused"]),
     does("queue set", &["queue", "set", BULK, "max_jobs=500"]),
     looks("queue show", &["queue", "show", BULK]),
+    does("recover", &["recover", "recovered-{n}.db"]),
     does("reprioritise", &["reprioritise", FAR, "-p", "high"]),
     does("reschedule", &["reschedule", FAR, "--at", "2091-01-01T00:00Z"]),
     does("retry", &["retry", DEAD]),

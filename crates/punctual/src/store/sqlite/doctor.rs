@@ -125,7 +125,7 @@ async fn integrity(store: &SqliteStore, bytes: u64) -> Result<Check> {
     Ok(if said == "ok" {
         ok("integrity", "quick_check found nothing".to_owned())
     } else {
-        let fix = "copy the file and its -wal away, then restore a backup or try `sqlite3 .recover`";
+        let fix = "restore a backup, or copy what can be read into a new file with `punctual recover NEW`";
         check(CheckLevel::Fail, "integrity", said, Some(fix))
     })
 }

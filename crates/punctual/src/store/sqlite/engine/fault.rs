@@ -56,7 +56,7 @@ pub(crate) fn error(what: &str, path: &Path, e: rusqlite::Error) -> Error {
         }
         Some(ErrorCode::DatabaseCorrupt) => (
             ErrorKind::Corrupt,
-            "copy the file and its -wal away, then restore a backup or try `sqlite3 .recover`",
+            "restore a backup, or copy what can be read into a new file with `punctual recover NEW`",
         ),
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
             (ErrorKind::Unavailable, "make the file and its folder writable for this user")

@@ -35,6 +35,7 @@ const NOTE_GROUPS: &str = named(FILE, "note_groups");
 const LOST: i64 = -1;
 const TABLES: &str = named(FILE, "tables");
 const VERSION: &str = named(FILE, "version");
+const PUT_VERSION: &str = named(FILE, "put_version");
 const IDENTITY: &str = named(FILE, "identity");
 const PUT_IDENTITY: &str = named(FILE, "put_identity");
 
@@ -79,8 +80,7 @@ pub(crate) fn migrate(conn: &mut Connection, path: &Path) -> Result<()> {
     if (1..GROUPS).contains(&found) {
         move_groups(&tx).map_err(failed)?;
     }
-    tx.execute("INSERT OR REPLACE INTO punctual_meta (k, v) VALUES ('schema', ?1)", [newest])
-        .map_err(failed)?;
+    tx.execute(PUT_VERSION, [newest]).map_err(failed)?;
     tx.commit().map_err(failed)
 }
 
@@ -172,6 +172,22 @@ pub(crate) fn check_as_it_is(conn: &Connection, path: &Path) -> Result<()> {
     }
 }
 
+/// Takes the tables of a recovered file for those of this version, unless the rows are of another one.
+pub(crate) fn accept(conn: &Connection, path: &Path) -> Result<()> {
+    let (newest, found) = (int(MIGRATIONS.len()), version(conn).unwrap_or(LOST));
+    if found != LOST && !(GROUPS..=newest).contains(&found) {
+        return Err(Error::new(
+            ErrorKind::Outdated,
+            format!(
+                "{} has schema version {found}, and this punctual recovers versions {GROUPS} to {newest}",
+                path.display()
+            ),
+        )
+        .with_hint("recover it with the punctual that last used it"));
+    }
+    conn.execute(PUT_VERSION, [newest]).map(drop).map_err(|e| fault::error("recover", path, e))
+}
+
 fn outdated(path: &str, found: i64) -> Error {
     let newest = MIGRATIONS.len();
     Error::new(
@@ -182,7 +198,7 @@ fn outdated(path: &str, found: i64) -> Error {
 }
 
 /// Moves jobs with a group to their tables since version 5: waiting ones to their group, running ones to its runs.
-fn move_groups(conn: &Connection) -> rusqlite::Result<()> {
+pub(crate) fn move_groups(conn: &Connection) -> rusqlite::Result<()> {
     let mut leave_due = conn.prepare(LEAVE_DUE)?;
     let mut put_grouped = conn.prepare(PUT_GROUPED)?;
     let mut file_group = conn.prepare(FILE_GROUP)?;

@@ -6,6 +6,9 @@
 -- Checked by each transaction, because another process can upgrade the file.
 SELECT v FROM punctual_meta WHERE k = 'schema';
 
+-- name: put_version
+INSERT OR REPLACE INTO punctual_meta (k, v) VALUES ('schema', ?1);
+
 -- name: tables
 -- All tables and indices, to recognise the version of a file that no longer says it. Reads the whole schema.
 SELECT name, sql FROM sqlite_schema WHERE name LIKE 'punctual_%' ORDER BY name;
