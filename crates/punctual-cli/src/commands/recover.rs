@@ -1,4 +1,4 @@
-//! `punctual recover FILE`: copies what can be read of a damaged file into a new one, and repairs that.
+//! `punctual recover NEW`: copies what can be read of a damaged file into a new one, and repairs that.
 
 use std::{
     io::{self, Write as _},
@@ -19,24 +19,26 @@ use crate::{
     output::{Out, counted, json},
 };
 
-/// How often the new file is repaired: what is found by the first repair can need a second.
+/// How often the new file is repaired. The first repair can cause findings for a second one.
 const REPAIRS: usize = 2;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 SQLite ends a read at the first damaged page, so a few wrong bits can stop every job of a file. This command reads each page \
 alone, writes what it finds to a new file, and repairs that as `punctual audit --repair` does. The damaged file is not changed. \
-A job whose end was lost runs again. Tables of an application in the same file are not copied.
+If the end or the lease of a job was lost, the job is dead, with the reason `orphan`; `punctual retry` runs it. Tables of an \
+application in the same file are not copied.
 
-Afterwards stop all programs that use the damaged file, move it away with its -wal and -shm, and put the new file in its place. \
-If they still worked meanwhile, stop them first. The exit code is 1 if the new file could not be repaired.
+Stop all programs that use the damaged file before you run this command: what they write later is not in the new file. Then \
+move the damaged file away with its -wal and -shm, and put the new file in its place. The exit code is 1 if the repaired file \
+still has errors.
 
 Examples:
   punctual recover new.db
   punctual recover new.db --store sqlite:/var/lib/app/jobs.db --json")]
 pub(crate) struct Recover {
     /// The new file, which must not exist.
-    file: PathBuf,
+    new: PathBuf,
 }
 
 /// The answer as JSON.
@@ -44,9 +46,9 @@ pub(crate) struct Recover {
 struct Answer {
     #[serde(flatten)]
     recovered: Recovered,
-    /// What was wrong in the new file.
+    /// The repairs that were made.
     findings: u64,
-    /// Whether all of it was repaired.
+    /// Whether an audit of the repaired file found nothing.
     ok: bool,
 }
 
@@ -62,23 +64,20 @@ pub(super) async fn run(globals: &Globals, args: &Recover) -> Result {
     let show = move |page: u32, of: u32| {
         progress.show(|| format!("page {page} of {of}"));
     };
-    let recovered = SqliteStore::recover(url, args.file.clone(), show).await?;
-    let client = Client::new(Arc::new(SqliteStore::open(&args.file, SqliteOptions::default())?));
-    let (mut findings, mut ok) = (0, false);
+    let recovered = SqliteStore::recover(url, args.new.clone(), show).await?;
+    let client = Client::new(Arc::new(SqliteStore::open(&args.new, SqliteOptions::default())?));
+    let mut findings = 0;
     for _ in 0..REPAIRS {
-        let mut progress = Progress::new(shown);
-        let report = client
-            .audit(true, |checked| progress.show(|| format!("{} checked", counted(checked, "entry"))))
-            .await?;
-        findings += report.findings.len() as u64;
-        ok = report.findings.iter().all(|finding| finding.repaired);
+        findings += audit(&client, true, shown).await?;
     }
+    let ok = audit(&client, false, shown).await? == 0;
     let mut out = Out::new(io::stdout());
     if globals.json() {
         json(&mut out, &Answer { recovered, findings, ok })?;
     } else {
         let Recovered { jobs, rows, lost_rows, pages, lost_pages } = recovered;
-        writeln!(out, "{} in {}, repaired", counted(jobs, "job"), args.file.display())?;
+        let state = if ok { "repaired" } else { "not all repaired" };
+        writeln!(out, "{} in {}, {state}", counted(jobs, "job"), args.new.display())?;
         writeln!(
             out,
             "read   {} of {}; lost {} and {}; {} repaired",
@@ -94,4 +93,11 @@ pub(super) async fn run(globals: &Globals, args: &Recover) -> Result {
     }
     out.flush()?;
     if ok { Ok(()) } else { Err(Failure::FAILED) }
+}
+
+/// Audits the new file, and returns how much was found.
+async fn audit(client: &Client, repair: bool, shown: bool) -> Result<u64> {
+    let mut progress = Progress::new(shown);
+    let show = |checked| progress.show(|| format!("{} checked", counted(checked, "entry")));
+    Ok(client.audit(repair, show).await?.findings.len() as u64)
 }

@@ -129,7 +129,7 @@ pub const SQLITE_OPTIONS: [SqliteOption; 5] = [
     SqliteOption { name: "mode", value: "rwc", set: |o| (o.create, o.read_only) = (true, false) },
 ];
 
-/// Returns the path of a file's address; `None` for a store that is no file.
+/// Returns the path in the address of a file, without its options; `None` for a store that is no file.
 #[cfg(feature = "sqlite")]
 pub(super) fn file_of(url: &str) -> Result<Option<PathBuf>> {
     url.strip_prefix("sqlite:").map(|rest| sqlite(rest).map(|(path, _)| path)).transpose()

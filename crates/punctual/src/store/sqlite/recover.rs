@@ -4,8 +4,9 @@
 //! those of the log. Each is then read alone (`pages`), and its rows are put into the tables of a new file. What they say of each other
 //! is checked by an audit of the new file.
 //!
-//! A page belongs to the table from whose root it is reached. A page that is not reached, because one above it is damaged, belongs to the
-//! only table that its rows fit. Free pages still have rows that were deleted, so they are left out wherever they are met.
+//! A page belongs to the table from whose root it is reached, if at least half of its rows fit that table. Otherwise, or if a page above it is
+//! damaged, it belongs to the only table that its rows fit. Free pages still have rows that were deleted, so they are left out wherever they
+//! are met.
 
 mod pages;
 
@@ -28,7 +29,7 @@ use crate::{
     store::{
         sqlite::engine::{
             fault,
-            file::{BUSY_TIMEOUT, log_pages, no_store, private, real_path, with_suffix},
+            file::{BUSY_TIMEOUT, log_pages, private, real_path, with_suffix},
             names::Names,
             schema,
             sql::named,
@@ -43,16 +44,17 @@ const FILE: &str = include_str!("sql/recover.sql");
 const TABLES: &str = named(FILE, "tables");
 const COLUMNS: &str = named(FILE, "columns");
 const COUNT_DOCS: &str = named(FILE, "count_docs");
-const ALL_ENDED: &str = named(FILE, "all_ended");
+const IS_COMPLETE: &str = named(FILE, "is_complete");
 const WAIT: &str = named(FILE, "wait");
 const EXPIRE: &str = named(FILE, "expire");
 
-/// Tables that have rows of the same shape as an index has. Those of the first two are made again from the records.
+/// Tables whose rows look like those of an index. A page of them that no tree leads to is left out.
 const LIKE_AN_INDEX: [&str; 3] = ["punctual_due", "punctual_expiry", "punctual_meta"];
-/// The rows of a page that are read, in bytes with their overflow pages. Damaged lengths and pages would make them many times a file.
+/// The most bytes of rows, with overflow pages, that are read from one page. Damaged pages could otherwise refer to the same overflow pages many
+/// times.
 const PAGE_ROWS_BYTES_MAX: usize = 256 << 20;
-/// Tables that a new file has rows of. Those of the damaged file take their place. A row that was lost is made again: that of documents
-/// here, the others when they are needed.
+/// Tables that have rows in a new file. These are deleted first, so that those of the damaged file can be inserted. A row that was lost is
+/// made again: that of documents here, the others when they are needed.
 const EMPTIED: [&str; 3] = ["punctual_meta", "punctual_state", "punctual_docs"];
 /// The tables of waiting jobs.
 const WAITING: [&str; 3] = ["punctual_due", "punctual_grouped", "punctual_parked"];
@@ -65,36 +67,37 @@ const SCHEMA_COLUMNS: usize = 5;
 /// What was read of a damaged file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Recovered {
-    /// The jobs, ended ones included.
+    /// The records that were copied: jobs in all states.
     pub jobs: u64,
-    /// All rows.
+    /// The rows that were copied, of all tables.
     pub rows: u64,
-    /// The rows that could not be read.
+    /// The rows that could not be read or inserted, without those of lost pages.
     pub lost_rows: u64,
     /// The pages of the file.
     pub pages: u64,
-    /// The pages that could not be read, or whose table is not known.
+    /// About how many pages of tables were lost: damaged, missing, free although a tree leads to them, or of no known table.
     pub lost_pages: u64,
 }
 
 impl SqliteStore {
-    /// Copies what can be read of a damaged file into a new one, and changes nothing in the damaged one.
+    /// Copies what can be read of a damaged file into a new one. The damaged file is not changed.
     ///
-    /// `url` is the address of the damaged file, `to` the path of the new one. `progress` is called with the number of the page that is
-    /// read, and of the last one. Afterwards the new file needs an [audit](crate::Client::audit) that repairs. If the ends
-    /// and leases of all jobs were read, the others wait as before. Otherwise a job that cannot be told to wait is dead, with the reason
-    /// `orphan`.
+    /// `url` is the address of the damaged file; its options are ignored. `to` is the path of the new file. `progress` is called with the number
+    /// of the page that is read, and with that of the last page. Afterwards the new file needs an [audit](crate::Client::audit) that repairs.
+    /// If the ends and leases of all jobs were read, the others wait as before. Otherwise a job whose state was not read is made dead by the
+    /// audit, with the reason `orphan`.
     ///
-    /// Programs can use the damaged file meanwhile. The copy has what is committed at the beginning. It needs twice the size of the file on
-    /// the disk of `to`. Tables of an application that shares the file are not copied.
+    /// Programs can use the damaged file meanwhile. The copy has what was committed before. It needs twice the size of the file on the disk of
+    /// `to`. This user must be able to write the damaged file and its folder, because SQLite can create `-wal` and `-shm` there. Tables of an
+    /// application that shares the file are not copied.
     ///
-    /// If the future is dropped, the work goes on in the background. `to` is there once it is whole. After a crash, remove `to` with `-pages` and
-    /// with `-unfinished` at the end of its name.
+    /// If the future is dropped, the work goes on in the background. `to` exists once it is whole. If the process is killed, remove the files whose
+    /// names are `to` with `-pages`, `-unfinished` and `-unfinished-journal`.
     ///
     /// # Errors
-    /// `Invalid` if `url` is not that of a file. `Conflict` if `to` exists. `Corrupt` if the header of the file is damaged. `Unsupported` if another
-    /// version of punctual made the file. `Unavailable` or `StoreFull` if a file cannot be read or written. After an error there is no
-    /// file at `to`.
+    /// `Unsupported` if `url` does not name a file. `Conflict` if `to` or one of its temporary files exists. `Corrupt` if the file is no SQLite
+    /// database, or its header is damaged. `Outdated` if its schema version is older than this version recovers, or newer than it knows.
+    /// `Unavailable` or `StoreFull` if a file cannot be read or written. After an error, this call has made no file at `to`.
     ///
     /// ```
     /// use punctual::{Client, store::sqlite::SqliteStore};
@@ -118,7 +121,8 @@ impl SqliteStore {
         progress: impl FnMut(u32, u32) + Send + 'static,
     ) -> Result<Recovered> {
         let (Some(from), to) = (url::file_of(url)?, to.into()) else {
-            return Err(Error::invalid("only a store in an SQLite file can be recovered"));
+            let text = "only a store in an SQLite file can be recovered";
+            return Err(Error::new(ErrorKind::Unsupported, text).with_hint("name a file, as sqlite:jobs.db"));
         };
         let work = tokio::task::spawn_blocking(move || recover(&from, &to, progress));
         work.await.map_err(|e| {
@@ -140,9 +144,10 @@ impl Drop for Made {
 
 fn recover(from: &Path, to: &Path, mut progress: impl FnMut(u32, u32)) -> Result<Recovered> {
     if !from.is_file() {
-        return Err(no_store("at", from));
+        return Err(Error::new(ErrorKind::Unavailable, format!("there is no store at {}", from.display()))
+            .with_hint("name the damaged file"));
     }
-    // SQLite would make a log that was removed anew, and whoever still has it could not save it any more.
+    // If another process has the file open and its log was removed, SQLite would create a new log. That process could then no longer save its own.
     Users::check(&Names::of(real_path(from)?))?;
     if to.exists() {
         return Err(exists(to));
@@ -169,7 +174,7 @@ fn recover(from: &Path, to: &Path, mut progress: impl FnMut(u32, u32)) -> Result
     let map = Map::of(&mut pages, &tables, &trees).map_err(unread)?;
 
     let mut recovered = Recovered { pages: pages.last.into(), lost_pages: map.lost, ..Recovered::default() };
-    // If the header counts too few.
+    // Pages after the last one that the header counts were not copied.
     recovered.lost_pages +=
         file_bytes.map_or(0, |bytes| pages.in_bytes(bytes)).saturating_sub(recovered.pages);
     let failed = |e| fault::error("write to", to, e);
@@ -182,9 +187,9 @@ fn recover(from: &Path, to: &Path, mut progress: impl FnMut(u32, u32)) -> Result
         let page = pages.read(number).map_err(unread)?;
         let table = match map.owners[number as usize] {
             Owner::Table(table) => Some(&tables[table]),
-            Owner::Nobody if map.can_be_used(number) => {
+            Owner::Nobody if !map.is_known_free(number) => {
                 let rows = rows(&mut pages, &page).map_err(unread)?.0;
-                let table = only_fitting(&tables, &page, &rows).filter(|_| map.is_used(number));
+                let table = only_fitting(&tables, &page, &rows).filter(|_| map.is_known_in_use(number));
                 recovered.lost_pages += u64::from(table.is_none() && !rows.is_empty());
                 table
             }
@@ -200,9 +205,10 @@ fn recover(from: &Path, to: &Path, mut progress: impl FnMut(u32, u32)) -> Result
             recovered.lost_rows += u64::from(!is_in);
         }
     }
-    schema::accept(&tx, from)?;
+    schema::accept_recovered(&tx, from)?;
     tx.execute(COUNT_DOCS, []).map_err(failed)?;
-    wait_again(&tx).map_err(failed)?;
+    let is_complete = tx.query_row(IS_COMPLETE, [], |row| row.get::<_, bool>(0)).map_err(failed)?;
+    if is_complete { rebuild_waiting(&tx) } else { drop_ended_from_waiting(&tx) }.map_err(failed)?;
     tx.commit().map_err(failed)?;
     new.close().map_err(|(_, e)| failed(e))?;
     if to.exists() {
@@ -212,22 +218,24 @@ fn recover(from: &Path, to: &Path, mut progress: impl FnMut(u32, u32)) -> Result
     Ok(recovered)
 }
 
-/// Files all jobs in the timeline that neither run nor have ended, if all those are known. Otherwise a record in no place may have ended: an
-/// audit makes it dead.
-fn wait_again(conn: &Connection) -> rusqlite::Result<()> {
-    let is_known: bool = conn.query_row(ALL_ENDED, [], |row| row.get(0))?;
+/// Puts all jobs without an end or a lease into the tables of waiting jobs, and nothing else.
+fn rebuild_waiting(conn: &Connection) -> rusqlite::Result<()> {
     for name in WAITING {
-        // A job that has ended does not wait, whatever a stale page says.
-        let ended = if is_known { "" } else { "WHERE id IN (SELECT id FROM punctual_ended)" };
-        conn.execute(&format!("DELETE FROM {name} {ended}"), [])?;
-    }
-    if !is_known {
-        return Ok(());
+        conn.execute(&format!("DELETE FROM {name}"), [])?;
     }
     conn.execute(WAIT, [])?;
     conn.execute(EXPIRE, [])?;
-    // From there to their groups. A job whose concurrency key is full becomes blocked when it is looked at.
+    // Moves jobs with a group from the timeline to their group. A job whose concurrency key is full is blocked at its first check.
     schema::move_groups(conn)
+}
+
+/// Removes jobs that have ended from the tables of waiting jobs: an audit would let them wait. A record without an end, a lease and an entry may
+/// have ended, too. An audit makes it dead.
+fn drop_ended_from_waiting(conn: &Connection) -> rusqlite::Result<()> {
+    for name in WAITING {
+        conn.execute(&format!("DELETE FROM {name} WHERE id IN (SELECT id FROM punctual_ended)"), [])?;
+    }
+    Ok(())
 }
 
 /// Makes a file that only this user can read.
@@ -249,14 +257,19 @@ fn exists(path: &Path) -> Error {
         .with_hint("name another file; one that ends in -pages or -unfinished is left of a recovery that was killed, and can be removed")
 }
 
+/// Makes the error for pages that cannot be read: of the disk, or of a damaged header.
 fn unreadable(path: &Path, e: io::Error) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("could not read the pages of {}", path.display()))
-        .with_hint("restore a backup")
-        .with_source(e)
+    let is_damaged = matches!(e.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof);
+    let (kind, hint) = if is_damaged {
+        (ErrorKind::Corrupt, "restore a backup")
+    } else {
+        (ErrorKind::Unavailable, "look at the disk; the call may be repeated")
+    };
+    Error::new(kind, format!("could not read the pages of {}", path.display())).with_hint(hint).with_source(e)
 }
 
-/// Copies the pages of a file as they are in its last commit. SQLite looks at the header alone. Returns the size of the file, if all of that is in
-/// it and not in the log.
+/// Copies the pages of a file as they are in its last commit. SQLite looks at the header alone. Returns the size of the file;
+/// `None` if its log has pages.
 fn copy_pages(from: &Path, to: &Path) -> Result<Option<u64>> {
     let read = |e| fault::error("read from", from, e);
     // For reading and writing, since the index of the log may have to be made again.
@@ -308,17 +321,25 @@ impl Column {
 }
 
 impl Table {
-    /// Returns whether most of these rows can be its own. A row that was made before columns were added has fewer.
-    fn fits(&self, tree: Tree, rows: &[pages::Row], is_exact: bool) -> bool {
-        let fits = |row: &&pages::Row| {
-            let n = row.values.len();
-            let has = if is_exact { n == self.columns.len() } else { n <= self.columns.len() };
-            let mut pairs = self.columns.iter().zip(&row.values).enumerate();
-            has && pairs.all(|(at, (column, value))| {
-                Some(at) == self.number && *value == Value::Null || column.fits(value)
-            })
-        };
-        tree == self.tree && rows.len() < 2 * rows.iter().filter(fits).count() + usize::from(!is_exact)
+    /// Returns whether at least half of these rows fit. A row that was made before columns were added has fewer.
+    fn can_own(&self, tree: Tree, rows: &[pages::Row]) -> bool {
+        let fitting =
+            rows.iter().filter(|row| row.values.len() <= self.columns.len() && self.fits(row)).count();
+        tree == self.tree && rows.len() <= 2 * fitting
+    }
+
+    /// Returns whether more than half of these rows fit, with all columns.
+    fn fits_exactly(&self, tree: Tree, rows: &[pages::Row]) -> bool {
+        let fitting =
+            rows.iter().filter(|row| row.values.len() == self.columns.len() && self.fits(row)).count();
+        tree == self.tree && rows.len() < 2 * fitting
+    }
+
+    /// Returns whether the values of a row are of the types of the columns.
+    fn fits(&self, row: &pages::Row) -> bool {
+        self.columns.iter().zip(&row.values).enumerate().all(|(at, (column, value))| {
+            Some(at) == self.number && *value == Value::Null || column.fits(value)
+        })
     }
 
     /// Puts a row into the table. Returns whether it could be.
@@ -371,7 +392,10 @@ fn rows(pages: &mut Pages, page: &Page) -> io::Result<(Vec<pages::Row>, u64)> {
     if page.tree() == Some((Tree::Rows, false)) {
         return Ok((rows, lost));
     }
-    for cell in page.cells() {
+    let cells = page.cells();
+    let mut unread = cells.len() as u64;
+    for cell in cells {
+        unread -= 1;
         match pages.row(page, cell)? {
             Some(row) => {
                 bytes += row.bytes;
@@ -380,6 +404,7 @@ fn rows(pages: &mut Pages, page: &Page) -> io::Result<(Vec<pages::Row>, u64)> {
             None => lost += 1,
         }
         if PAGE_ROWS_BYTES_MAX < bytes {
+            lost += unread;
             break;
         }
     }
@@ -419,16 +444,16 @@ impl Walk {
         Self { todo: vec![root], tree, lost: 0 }
     }
 
-    /// Returns the next page. `is_new` says whether a page was not met before.
+    /// Returns the next page. `enters` decides whether a page is read.
     fn next(
         &mut self,
         pages: &mut Pages,
-        mut is_new: impl FnMut(u32) -> bool,
+        mut enters: impl FnMut(u32) -> bool,
     ) -> io::Result<Option<(u32, Page)>> {
         while let Some(number) = self.todo.pop() {
             if !pages.has(number) {
                 self.lost += 1;
-            } else if is_new(number) {
+            } else if enters(number) {
                 let page = pages.read(number)?;
                 if page.tree().is_some_and(|(tree, _)| tree == self.tree) {
                     self.todo.extend(page.children());
@@ -444,7 +469,7 @@ impl Walk {
 /// What a page belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// It was not reached, or what it has fits no table from which it was.
+    /// No tree leads to it, or its rows do not fit the table whose tree does.
     Nobody,
     /// This one of the tables.
     Table(usize),
@@ -456,7 +481,7 @@ enum Owner {
 struct Map {
     /// By page number.
     owners: Vec<Owner>,
-    /// `None` if that is not known.
+    /// Whether each page is free, by page number. `None` if that is not known.
     free: Option<Vec<bool>>,
     lost: u64,
 }
@@ -480,14 +505,14 @@ impl Map {
                 let mut met = vec![false; pages.last as usize + 1];
                 let mut reached_free = 0;
                 while let Some((number, page)) = walk.next(pages, |number| {
-                    let is_free = !map.can_be_used(number);
+                    let is_free = map.is_known_free(number);
                     reached_free += u64::from(is_free);
                     let is_taken = matches!(map.owners[number as usize], Owner::Table(_));
                     !is_free && !is_taken && !std::mem::replace(&mut met[number as usize], true)
                 })? {
                     let (rows, _) = rows(pages, &page)?;
                     map.owners[number as usize] = match table {
-                        Some(table) if rows.is_empty() || tables[table].fits(tree, &rows, false) => {
+                        Some(table) if rows.is_empty() || tables[table].can_own(tree, &rows) => {
                             Owner::Table(table)
                         }
                         Some(_) => Owner::Nobody,
@@ -500,22 +525,21 @@ impl Map {
         Ok(map)
     }
 
-    /// Returns whether a page is not known to be free.
-    fn can_be_used(&self, number: u32) -> bool {
-        self.free.as_ref().is_none_or(|free| !free[number as usize])
+    fn is_known_free(&self, number: u32) -> bool {
+        self.free.as_ref().is_some_and(|free| free[number as usize])
     }
 
-    /// Returns whether a page is known not to be free.
-    fn is_used(&self, number: u32) -> bool {
+    fn is_known_in_use(&self, number: u32) -> bool {
         self.free.as_ref().is_some_and(|free| !free[number as usize])
     }
 }
 
-/// Returns the only table that most of these rows fit.
+/// Returns the only table that most of these rows fit, if there is one.
 fn only_fitting<'a>(tables: &'a [Table], page: &Page, rows: &[pages::Row]) -> Option<&'a Table> {
     let (tree, _) = page.tree()?;
-    let mut fitting =
-        tables.iter().filter(|table| !LIKE_AN_INDEX.contains(&&*table.name) && table.fits(tree, rows, true));
+    let mut fitting = tables
+        .iter()
+        .filter(|table| !LIKE_AN_INDEX.contains(&&*table.name) && table.fits_exactly(tree, rows));
     let first = fitting.next();
     if fitting.next().is_some() { None } else { first }
 }

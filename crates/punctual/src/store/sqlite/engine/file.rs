@@ -453,9 +453,13 @@ fn make(path: &Path) -> Result<()> {
 /// Checks an existing file. A missing file is fine if a store can be created, and so is another application's
 /// database.
 fn probe(path: &Path, create: bool) -> Result<()> {
+    let none = |what| {
+        Error::new(ErrorKind::Unavailable, format!("there is no store {what} {}", path.display()))
+            .with_hint("check the path; without mode=rw, the store is created")
+    };
     match fs::metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound && create => return Ok(()),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(no_store("at", path).with_source(e)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(none("at").with_source(e)),
         // A pipe would be waited for.
         Ok(meta) if !meta.is_file() => {
             let what = if meta.is_dir() { "a folder" } else { "no regular file" };
@@ -470,13 +474,7 @@ fn probe(path: &Path, create: bool) -> Result<()> {
     let conn = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
     conn.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
     let is_store = schema::version(&conn).map_err(|e| without_log(path, e))? != 0;
-    if is_store || create { Ok(()) } else { Err(no_store("in", path)) }
-}
-
-/// Makes the error for a path where there is no store.
-pub(crate) fn no_store(what: &str, path: &Path) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("there is no store {what} {}", path.display()))
-        .with_hint("check the path; without mode=rw, the store is created")
+    if is_store || create { Ok(()) } else { Err(none("in")) }
 }
 
 /// Makes the error for a log that cannot be read: its index beside the file is missing, and this user cannot create

@@ -172,8 +172,8 @@ pub(crate) fn check_as_it_is(conn: &Connection, path: &Path) -> Result<()> {
     }
 }
 
-/// Takes the tables of a recovered file for those of this version, unless the rows are of another one.
-pub(crate) fn accept(conn: &Connection, path: &Path) -> Result<()> {
+/// Marks the rows of a recovered file as of the newest schema. Refuses rows of a version before [`GROUPS`], or of a newer one.
+pub(crate) fn accept_recovered(conn: &Connection, path: &Path) -> Result<()> {
     let (newest, found) = (int(MIGRATIONS.len()), version(conn).unwrap_or(LOST));
     if found != LOST && !(GROUPS..=newest).contains(&found) {
         return Err(Error::new(
@@ -183,7 +183,11 @@ pub(crate) fn accept(conn: &Connection, path: &Path) -> Result<()> {
                 path.display()
             ),
         )
-        .with_hint("recover it with the punctual that last used it"));
+        .with_hint(if newest < found {
+            "recover it with the punctual that last used it"
+        } else {
+            "restore a backup"
+        }));
     }
     conn.execute(PUT_VERSION, [newest]).map(drop).map_err(|e| fault::error("recover", path, e))
 }

@@ -1,7 +1,6 @@
 //! The pages of an SQLite file, read without trusting what they say.
 //!
-//! SQLite ends a read at the first damaged page. This reads each page alone. A row counts only if its lengths, types and values fit
-//! together.
+//! A row counts only if its lengths, types and values fit together.
 //!
 //! Source: "Database File Format" of sqlite.org, the sections about the header, the freelist, b-tree pages, overflow pages and records.
 
@@ -20,10 +19,12 @@ use rusqlite::{
 const ROW_BYTES_MAX: usize = 64 << 20;
 /// The bytes of the file's header, which the first page begins with.
 const HEADER_BYTES: usize = 100;
-/// Where the header has the size of a page, the bytes that each page reserves at its end, and the list of free pages.
+/// Where the header has the size of a page, the bytes that each page reserves at its end, the first page of the list of free pages, and how
+/// many are free.
 const PAGE_BYTES_AT: usize = 16;
 const RESERVED_AT: usize = 20;
 const FREE_AT: usize = 32;
+const FREE_COUNT_AT: usize = 36;
 /// Where it has the encoding of texts, and that of UTF-8.
 const ENCODING_AT: usize = 56;
 const UTF_8: u32 = 1;
@@ -32,6 +33,8 @@ const VALUES_MAX: usize = 64;
 /// The sizes that a page can have.
 const PAGE_BYTES_MIN: usize = 512;
 const PAGE_BYTES_MAX: usize = 65_536;
+/// The fewest usable bytes of a page that SQLite allows.
+const USABLE_BYTES_MIN: usize = 480;
 
 /// A value of a row. A text need not be UTF-8.
 #[derive(Clone, Debug, PartialEq)]
@@ -155,8 +158,7 @@ impl Pages {
         Ok(Self {
             file,
             page_bytes,
-            // SQLite reserves bytes only for extensions that punctual does not use.
-            usable_bytes: page_bytes - usize::from(header[RESERVED_AT]).min(PAGE_BYTES_MIN - 480),
+            usable_bytes: (page_bytes - usize::from(header[RESERVED_AT])).max(USABLE_BYTES_MIN),
             last: u32::try_from(pages).unwrap_or(u32::MAX),
         })
     }
@@ -190,8 +192,7 @@ impl Pages {
     /// Those of the disk.
     pub(super) fn free(&mut self) -> io::Result<Option<Vec<bool>>> {
         let first = self.read(1)?;
-        let begins = [FREE_AT, FREE_AT + 4].map(|at| four_bytes(&first.bytes, at).unwrap_or(0));
-        let [mut trunk, all] = begins;
+        let [mut trunk, all] = [FREE_AT, FREE_COUNT_AT].map(|at| four_bytes(&first.bytes, at).unwrap_or(0));
         let mut free = vec![false; self.last as usize + 1];
         let mut found = 0;
         while trunk != 0 {

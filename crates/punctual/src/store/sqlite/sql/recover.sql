@@ -1,7 +1,7 @@
 -- Recovery of a damaged file; see `SqliteStore::recover`: what the tables of a new file are, and which jobs wait.
 -- Tables: those of SQLite; doc, docs, job, queue, lease, ended, due, expiry, grouped, parked.
 -- Rules: S2.
--- Cost: once for each recovery; `columns` once for each table. `all_ended`, `wait` and `expire` read their tables whole.
+-- Cost: once for each recovery; `columns` once for each table. All but the first two read their tables whole.
 
 -- name: tables
 -- The tables of punctual, whether they are WITHOUT ROWID, and their root pages.
@@ -13,13 +13,12 @@ WHERE t.schema = 'main' AND t.name GLOB 'punctual_*' ORDER BY t.name;
 SELECT name, type, 0 < pk FROM pragma_table_info(?1) ORDER BY cid;
 
 -- name: count_docs
--- The row of documents, from the documents if it was lost.
+-- Makes the row of documents again from the documents.
 INSERT OR REPLACE INTO punctual_docs (one, count, version)
 SELECT 1, count(*), max(coalesce((SELECT version FROM punctual_docs), 0), coalesce(max(version), 0)) FROM punctual_doc;
 
--- name: all_ended
--- Whether each job that ran or had ended by the counters of its queue is known to, and has a record, and each record has a queue and is
--- counted. Then every other record waits.
+-- name: is_complete
+-- Whether no end, lease or queue is missing, as far as the counters of all queues together show. Then each record without an end or a lease waits.
 SELECT (SELECT total(done + dead + cancelled) FROM punctual_queue)
         = (SELECT count(*) FROM punctual_ended WHERE id IN (SELECT id FROM punctual_job))
     AND (SELECT total(running) FROM punctual_queue)
