@@ -121,7 +121,7 @@ const fn about(code: Code) -> (&'static str, &'static str, &'static str) {
         ),
         Code::Corrupt => (
             "A stored record or file cannot be read. Its bytes are kept.",
-            "Run `punctual doctor` and `punctual audit`, then `punctual audit --repair`. Restore a backup if the file is damaged.",
+            "Run `punctual doctor` and `punctual audit`, then `punctual audit --repair`. If the file is damaged, restore a backup, or use `punctual recover`.",
             "yes, but it fails again",
         ),
         Code::Failed => (
@@ -173,6 +173,7 @@ fn by_command() -> Vec<(&'static str, String, &'static str)> {
         ("punctual limit check", own(Exit::Conflict), "The call is refused."),
         ("punctual doctor", own(Exit::Failed), "A check failed."),
         ("punctual audit", own(Exit::Failed), "Something is wrong, and was not repaired."),
+        ("punctual recover", own(Exit::Failed), "The new file could not be repaired."),
         ("punctual forward", own(Exit::Failed), "With `--test`: a receiver did not accept the test job."),
         ("punctual demo", own(Exit::Failed), "A job was lost, started early, or ran twice without a reason."),
         ("punctual import", own(Exit::Failed), "Some jobs were left or refused."),

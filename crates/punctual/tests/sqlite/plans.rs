@@ -13,7 +13,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("concurrency_keys.count_all", "up to a limit"),
 ];
 /// Files whose statements run seldom, over everything.
-const WHOLE: &[&str] = &["audit", "schema"];
+const WHOLE: &[&str] = &["audit", "recover", "schema"];
 
 const FILES: &[(&str, &str)] = &[
     ("audit", include_str!("../../src/store/sqlite/sql/audit.sql")),
@@ -28,6 +28,7 @@ const FILES: &[(&str, &str)] = &[
     ("place", include_str!("../../src/store/sqlite/sql/places.sql")),
     ("queue", include_str!("../../src/store/sqlite/sql/queue.sql")),
     ("read", include_str!("../../src/store/sqlite/sql/read.sql")),
+    ("recover", include_str!("../../src/store/sqlite/sql/recover.sql")),
     ("reserve", include_str!("../../src/store/sqlite/sql/reserve.sql")),
     ("schema", include_str!("../../src/store/sqlite/sql/schema.sql")),
     ("settle", include_str!("../../src/store/sqlite/sql/settle.sql")),
