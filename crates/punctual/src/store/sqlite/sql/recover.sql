@@ -28,14 +28,14 @@ SELECT (SELECT total(done + dead + cancelled) FROM punctual_queue)
     AND NOT EXISTS (SELECT 1 FROM punctual_job WHERE q NOT IN (SELECT qid FROM punctual_queue));
 
 -- name: wait
--- Files all jobs that neither run nor have ended in the timeline.
+-- Puts each job without an end or a lease into the timeline.
 INSERT OR IGNORE INTO punctual_due (q, pri, run_at, id)
 SELECT q, pri, run_at, id FROM punctual_job
 WHERE typeof(q) = 'integer' AND typeof(pri) = 'integer' AND typeof(run_at) = 'integer'
     AND id NOT IN (SELECT id FROM punctual_lease UNION ALL SELECT id FROM punctual_ended);
 
 -- name: expire
--- Files the expiry of all jobs that wait, before those with a group leave the timeline.
+-- Puts the expiry of each waiting job into its table, before jobs with a group leave the timeline.
 INSERT OR IGNORE INTO punctual_expiry (q, expires_at, id)
 SELECT j.q, j.expires_at, j.id FROM punctual_job j JOIN punctual_due d USING (q, pri, run_at, id)
 WHERE typeof(j.expires_at) = 'integer';
