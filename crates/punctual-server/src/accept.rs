@@ -10,6 +10,7 @@ mod taken;
 use std::{
     convert::Infallible,
     io::ErrorKind,
+    net::SocketAddr,
     pin::Pin,
     sync::{
         Arc,
@@ -20,12 +21,13 @@ use std::{
 };
 
 use axum::{
-    Extension, Router,
+    Router,
     body::{Body, Bytes},
     extract::ConnectInfo,
 };
 use hyper::{
-    body::{Frame, SizeHint},
+    Request,
+    body::{Frame, Incoming, SizeHint},
     server::conn::http1,
     service::{Service as _, service_fn},
 };
@@ -77,6 +79,28 @@ pub(crate) struct Encrypted;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ending(pub(crate) CancellationToken);
 
+/// What the requests of a connection know about it, as extensions.
+///
+/// A layer of the router would do the same, but a router with one more layer has all its routes anew: 60 KiB a connection.
+struct About {
+    peer: SocketAddr,
+    seat: Arc<Seat>,
+    ending: Ending,
+    is_encrypted: bool,
+}
+
+impl About {
+    fn tell(&self, request: &mut Request<Incoming>) {
+        let extensions = request.extensions_mut();
+        extensions.insert(ConnectInfo(self.peer));
+        extensions.insert(Arc::clone(&self.seat));
+        extensions.insert(self.ending.clone());
+        if self.is_encrypted {
+            extensions.insert(Encrypted);
+        }
+    }
+}
+
 /// Serves connections until `stop`, and then until the requests in progress have ended.
 pub(crate) async fn accept(
     listener: TcpListener,
@@ -99,19 +123,20 @@ pub(crate) async fn accept(
                     permit = place(&open, &seats) => permit,
                     () = stop.cancelled() => break,
                 };
-                let (router, stop) = (router.clone().layer(Extension(ConnectInfo(peer))), stop.clone());
-                let (tls, seats, seat) = (tls.cloned(), Arc::clone(&seats), seats.take(peer.ip()));
+                let (router, stop, tls) = (router.clone(), stop.clone(), tls.cloned());
+                let (seats, seat) = (Arc::clone(&seats), seats.take(peer.ip()));
+                let about =
+                    About { peer, seat: Arc::clone(&seat), ending: Ending::default(), is_encrypted: false };
                 connections.spawn(async move {
                     // Answers are written whole. Without this, the last part of one could wait for the client's
                     // acknowledgement.
                     let _ = stream.set_nodelay(true);
                     let stream = Taken::new(stream, limits.taken, Arc::clone(&seat));
-                    let router = router.layer(Extension(Arc::clone(&seat)));
                     let served = async {
                         match tls {
-                            None => serve(stream, router, limits, &seat, &stop).await,
+                            None => serve(stream, router, limits, about, &stop).await,
                             Some(tls) => {
-                                encrypted(&tls.acceptor(), stream, router, limits, &seat, &stop).await;
+                                encrypted(&tls.acceptor(), stream, router, limits, about, &stop).await;
                             }
                         }
                     };
@@ -159,7 +184,7 @@ async fn encrypted(
     stream: Taken<TcpStream>,
     router: Router,
     limits: Limits,
-    seat: &Arc<Seat>,
+    about: About,
     stop: &CancellationToken,
 ) {
     let accepted = tokio::select! {
@@ -167,7 +192,7 @@ async fn encrypted(
         () = stop.cancelled() => return,
     };
     match accepted {
-        Ok(Ok(stream)) => serve(stream, router.layer(Extension(Encrypted)), limits, seat, stop).await,
+        Ok(Ok(stream)) => serve(stream, router, limits, About { is_encrypted: true, ..about }, stop).await,
         // Anybody can cause it.
         Ok(Err(error)) => tracing::debug!(target: "punctual", %error, "a TLS handshake failed"),
         Err(_) => {}
@@ -179,16 +204,16 @@ async fn serve(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
     limits: Limits,
-    seat: &Arc<Seat>,
+    about: About,
     stop: &CancellationToken,
 ) {
-    let counted = Arc::clone(seat);
-    let ending = Ending::default();
-    let router = TowerToHyperService::new(router.layer(Extension(ending.clone())));
-    let service = service_fn(move |request| {
+    let (ending, seat) = (about.ending.clone(), Arc::clone(&about.seat));
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request| {
+        about.tell(&mut request);
         let request = router.call(request);
-        let to_its_end = Counted::new(&counted, |seat| &seat.in_progress);
-        let to_its_answer = Counted::new(&counted, |seat| &seat.unanswered);
+        let to_its_end = Counted::new(&about.seat, |seat| &seat.in_progress);
+        let to_its_answer = Counted::new(&about.seat, |seat| &seat.unanswered);
         async move {
             let answer = request.await?;
             drop(to_its_answer);
@@ -263,9 +288,7 @@ impl Drop for Counted {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
-    use axum::routing::get;
+    use axum::{Extension, routing::get};
     use futures_util::{StreamExt as _, stream};
     use punctual::testing::TestQueue;
     use tokio::{

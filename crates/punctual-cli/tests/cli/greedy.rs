@@ -20,7 +20,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const CLIENTS: usize = 20;
 /// By how much the memory of the server may rise, whatever they ask for: room for answers, four pages in the making, bodies, page caches, and
 /// what the allocator keeps of them.
-const MEMORY_MAX: usize = 320 << 20;
+const MEMORY_MAX: usize = 200 << 20;
+
+/// Connections that stay open after their answer.
+const CONNECTIONS: usize = 200;
+/// By how much each of them may raise the memory of the server: its buffers, and the state of its task.
+const CONNECTION_MAX: usize = 32 << 10;
 
 struct Site {
     served: Served,
@@ -172,6 +177,21 @@ fn greedy(store: Cli) {
         println!("{name}: others had their answers within {} ms; {} MiB more", took.as_millis(), more >> 20);
         assert!(more < MEMORY_MAX, "{name}: {} MiB more", more >> 20);
     }
+}
+
+#[test]
+fn a_connection_that_stays_costs_little() {
+    let site = Site::new(Cli::new());
+    // What the first requests make is made once.
+    site.ask("", "GET", "/healthz", &Value::Null);
+    let before = site.memory();
+    let mut streams: Vec<_> = (0..CONNECTIONS).map(|_| site.send("", "GET", "/healthz", "")).collect();
+    for stream in &mut streams {
+        stream.read_exact(&mut [0; 12]).unwrap();
+    }
+    let each = site.memory().saturating_sub(before) / CONNECTIONS;
+    println!("{each} bytes a connection");
+    assert!(each < CONNECTION_MAX, "{each} bytes a connection");
 }
 
 #[test]
