@@ -58,6 +58,7 @@ use crate::telemetry::{self, Telemetry};
 use crate::{
     absent,
     args::{Args, Command, Globals, LogFormat},
+    descriptors,
     errors::{Failure, Result},
     fields::Fields,
     output::{Format, Out, json},
@@ -100,6 +101,7 @@ fn carry_out(mut globals: Globals, command: &Command) -> Result {
     if let Command::Config(command) = command {
         return configuration::run(&globals, command);
     }
+    descriptors::check()?;
     let mut runtime = match command {
         // `take` handles signals while stdout is full.
         Command::Work(_)

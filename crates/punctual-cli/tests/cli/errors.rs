@@ -2,10 +2,11 @@
 
 use std::{
     fs,
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use crate::fixture::{A, Cli};
+use crate::fixture::{A, Cli, said};
 
 #[test]
 fn numbers_and_times_that_make_no_sense_are_refused() {
@@ -43,6 +44,32 @@ fn numbers_and_times_that_make_no_sense_are_refused() {
         t.run(line).fails(2, "invalid", message);
     }
     assert_eq!(t.ok("ls -o ids"), "", "nothing was written");
+}
+
+/// Neither a panic of the runtime, nor a store that is said to be missing.
+#[test]
+fn a_process_without_descriptors_is_told_so() {
+    let (t, mut failed, mut listed) = (Cli::new(), 0, 0);
+    t.ok("push k --store sqlite:punctual.db");
+    for limit in 4..60 {
+        let limited = format!("ulimit -n {limit} && exec \"$@\"");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &limited, "sh", env!("CARGO_BIN_EXE_punctual"), "--store"]);
+        shell.arg(format!("sqlite:{}", t.path("punctual.db").display())).arg("ls");
+        let said =
+            said(shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        // The program's libraries could not be loaded.
+        if said.code == Some(127) {
+            continue;
+        }
+        if said.code == Some(0) {
+            listed += 1;
+        } else {
+            said.fails(1, "failed", "a command needs 32 free file descriptors");
+            failed += 1;
+        }
+    }
+    assert!(0 < failed && 0 < listed, "{failed} failed, {listed} listed");
 }
 
 #[test]

@@ -22,6 +22,42 @@ fn child_that_enqueues() {
     });
 }
 
+/// Does nothing, unless it was started by the test below with a file: then it opens it.
+#[test]
+fn child_that_opens() {
+    let Ok(file) = std::env::var("PUNCTUAL_TEST_OPENED") else { return };
+    match SqliteStore::open(file, SqliteOptions::default()) {
+        Ok(_) => say("ready"),
+        Err(error) => say(&format!("failed {error}: {}", error.hint().unwrap_or_default())),
+    }
+}
+
+/// SQLite says only that it could not open a file.
+#[test]
+fn a_process_without_descriptors_is_told_so() {
+    let folder = Folder::new();
+    drop(folder.open());
+    let (mut failed, mut opened) = (0, 0);
+    for limit in 6..40 {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {limit} && exec \"$0\" \"$@\"")]);
+        command.arg(std::env::current_exe().unwrap());
+        command.args(["--exact", "processes::child_that_opens", "--nocapture"]);
+        command.env("PUNCTUAL_TEST_OPENED", folder.path());
+        let said = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        match said.lines().find_map(|line| line.strip_prefix("SAID ")) {
+            Some("ready") => opened += 1,
+            Some(error) => {
+                assert!(error.contains("no file descriptors are left here"), "limit {limit}: {error}");
+                failed += 1;
+            }
+            // The program could not even be loaded.
+            None => assert!(limit < 12, "limit {limit}: {said}"),
+        }
+    }
+    assert!(0 < failed && 0 < opened, "{failed} failed, {opened} opened");
+}
+
 /// A whole line at once, for the parent.
 pub(super) fn say(what: &str) {
     let mut out = std::io::stdout().lock();

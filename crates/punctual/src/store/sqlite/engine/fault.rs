@@ -1,6 +1,6 @@
 //! Failures inside a transaction, and the mapping of SQLite's errors to those of the contract.
 
-use std::path::Path;
+use std::{fs::File, io, path::Path};
 
 use rusqlite::ErrorCode;
 
@@ -40,6 +40,9 @@ impl Stop {
     }
 }
 
+/// What to try if a file cannot be opened.
+pub(crate) const UNOPENED: &str = "check that the folder exists and that this user may write there";
+
 /// Makes the error `could not <what> <path>`, with the kind, hint and cause of SQLite's error.
 pub(crate) fn error(what: &str, path: &Path, e: rusqlite::Error) -> Error {
     let message = format!("could not {what} {}", path.display());
@@ -61,9 +64,7 @@ pub(crate) fn error(what: &str, path: &Path, e: rusqlite::Error) -> Error {
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
             (ErrorKind::Unavailable, "make the file and its folder writable for this user")
         }
-        Some(ErrorCode::CannotOpen) => {
-            (ErrorKind::Unavailable, "check that the folder exists and that this user may write there")
-        }
+        Some(ErrorCode::CannotOpen) => (ErrorKind::Unavailable, without_a_descriptor().unwrap_or(UNOPENED)),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             (ErrorKind::Unavailable, "another program holds the file locked; end its transaction")
         }
@@ -72,6 +73,19 @@ pub(crate) fn error(what: &str, path: &Path, e: rusqlite::Error) -> Error {
         _ => (ErrorKind::Unavailable, "look at the cause; the call may be repeated"),
     };
     Error::new(kind, message).with_hint(hint).with_source(e)
+}
+
+/// What to try if the process or the machine has no descriptors left; `None` if an error says something else.
+pub(crate) fn without_descriptors(e: &io::Error) -> Option<&'static str> {
+    /// The system's error codes for that: `EMFILE`, `ENFILE`.
+    const CODES: [i32; 2] = [24, 23];
+    let hint = "no file descriptors are left here: raise `ulimit -n`, or look at what has so many files open";
+    e.raw_os_error().is_some_and(|code| CODES.contains(&code)).then_some(hint)
+}
+
+/// As [`without_descriptors`], where SQLite's error says only that it cannot open a file: asks the system for a descriptor.
+pub(crate) fn without_a_descriptor() -> Option<&'static str> {
+    without_descriptors(&File::open(".").err()?)
 }
 
 /// Checks that a statement removed the rows that were read. If not, the tree of the table is out of order, and they would be read again and

@@ -484,9 +484,9 @@ fn without_log(path: &Path, e: rusqlite::Error) -> Error {
     let is_missing = matches!(e.sqlite_error_code(), Some(CannotOpen | ReadOnly));
     let error = fault::error("open", path, e);
     if is_missing && !with_suffix(path, "-shm").exists() {
-        return error.with_hint(
+        return error.with_hint(fault::without_a_descriptor().unwrap_or(
             "no process has this store open, and this user cannot create its -shm file: start a worker, or read a copy of the file",
-        );
+        ));
     }
     error
 }
@@ -512,7 +512,7 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 
 pub(crate) fn cannot(path: &Path, e: io::Error) -> Error {
     Error::new(ErrorKind::Unavailable, format!("could not open {}", path.display()))
-        .with_hint("check that the folder exists and that this user may write there")
+        .with_hint(fault::without_descriptors(&e).unwrap_or(fault::UNOPENED))
         .with_source(e)
 }
 
