@@ -27,6 +27,7 @@ mod operations;
 mod overview;
 mod queue;
 mod queues;
+mod recent;
 mod schedule;
 mod schedules;
 mod settings;
@@ -50,10 +51,13 @@ use axum::{
     middleware,
     routing::{get, post},
 };
-use punctual::{CancellationToken, Client};
+use punctual::{
+    CancellationToken, Client, Result,
+    store::{Counts, Histogram},
+};
 use tower_http::{CompressionLevel, compression::CompressionLayer};
 
-use self::{assets::Assets, fault::Fault, links::Links};
+use self::{assets::Assets, fault::Fault, links::Links, recent::Recent};
 use crate::{activity::Activity, operations::Operations, trace};
 pub(crate) use events::streamed;
 pub(crate) use login::{login, to_login};
@@ -127,6 +131,8 @@ pub(crate) fn with(
         watcher: watcher.clone(),
         activity: activity.clone(),
         operations: operations.clone(),
+        counts: Recent::default(),
+        periods: Default::default(),
         overview: Shared::default(),
         overview_with_token: Shared::default(),
         options,
@@ -194,8 +200,19 @@ struct Board {
     watcher: Watcher,
     activity: Activity,
     operations: Operations,
+    counts: Recent<Counts>,
+    /// The timeline, for each period.
+    periods: [Recent<Histogram>; upcoming::PERIODS.len()],
     overview: Shared<Fault>,
     /// As `overview`, with a button to log out.
     overview_with_token: Shared<Fault>,
     options: DashboardOptions,
+}
+
+impl Board {
+    /// Reads the counters of the store. `None` while very many queues are counted and no counters are known.
+    async fn counts(&self) -> Result<Option<Counts>> {
+        let client = self.client.clone();
+        self.counts.get(&self.client, async move { client.count(None).await }).await
+    }
 }

@@ -1,21 +1,15 @@
-//! The figures of the overview: of the whole store, of its first queues, and of the last hour. The dashboard and the API show
-//! the same.
+//! The figures of the overview: of the first queues of a store, and of the last hour. The dashboard and the API show the same.
 
 use futures_util::{future::try_join_all, try_join};
-use punctual::{
-    Client, Result, Timestamp,
-    store::{Counts, QueueInfo},
-    toolkit::LastHour,
-};
+use punctual::{Client, Result, Timestamp, store::QueueInfo, toolkit::LastHour};
 
 /// The most queues that are shown. Each costs one call to the store.
 pub(crate) const QUEUES_SHOWN: usize = 100;
 
-/// The figures of a store.
+/// The figures of a store, besides its counters.
 #[derive(Debug)]
 pub(crate) struct Figures {
     pub(crate) now: Timestamp,
-    pub(crate) counts: Counts,
     /// First those that ran most in the last hour, then by name.
     pub(crate) queues: Vec<QueueInfo>,
     /// How many names of queues were found. One call returns up to 1,000.
@@ -25,14 +19,13 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// Reads the figures. Makes at most 107 calls to the store, however many queues there are: one for each queue that is
-    /// shown (100), four for the last hour, and one each for the time, the counters and the names of queues.
+    /// Reads the figures. Makes at most 106 calls to the store, however many queues there are: one for each queue that is
+    /// shown (100), four for the last hour, and one each for the time and the names of queues.
     pub(crate) async fn read(client: &Client) -> Result<Self> {
         let store = client.store();
-        let (now, counts, names, hour) =
-            try_join!(store.now(), store.count(None), store.queues(None), client.last_hour(QUEUES_SHOWN))?;
+        let (now, names, hour) = try_join!(store.now(), store.queues(None), client.last_hour(QUEUES_SHOWN))?;
         let queues = queues(client, &shown(&names, &hour)).await?;
-        Ok(Self { now, counts, queues, names: names.len(), hour })
+        Ok(Self { now, queues, names: names.len(), hour })
     }
 }
 

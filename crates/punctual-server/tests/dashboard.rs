@@ -229,6 +229,33 @@ async fn the_overview_costs_the_same_however_many_queues_there_are() {
     assert_eq!(costs, [110, 110]);
 }
 
+/// They are counted on, and the next page shows the counts.
+#[tokio::test(start_paused = true)]
+async fn very_many_queues_hold_up_no_page() {
+    let t = TestQueue::new();
+    let queues = (0..1_000).map(|n| job(&t.client, "k", &format!("queue-{n}"), Payload::json("1")));
+    t.client.push(queues.collect()).await.unwrap();
+    let store = FaultyStore::new(Arc::clone(t.client.store()), |verb| match verb {
+        "count" | "upcoming" => Fault::Late(Duration::from_secs(5)),
+        _ => Fault::Pass,
+    });
+    let site = Site::new(&Client::new(Arc::new(store)), DashboardOptions::default());
+    let begin = tokio::time::Instant::now();
+    let pages = ["/", "/upcoming", "/jobs", "/failures"];
+    for page in pages {
+        let page = site.get(page).await;
+        assert_eq!(page.status, StatusCode::OK);
+        assert!(!page.text.contains("1,000</span>"), "{}", page.text);
+    }
+    assert_eq!(begin.elapsed(), Duration::from_secs(1), "all wait for the same counts");
+    assert!(site.get("/").await.text.contains("…</span>"));
+    assert!(site.get("/upcoming").await.text.contains("are being counted"));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let texts = [site.get("/").await.text, site.get("/jobs").await.text];
+    assert!(texts.iter().all(|text| text.contains("1,000</span>")), "{texts:?}");
+    assert!(!site.get("/upcoming").await.text.contains("are being counted"));
+}
+
 #[tokio::test]
 async fn the_first_page_is_at_most_sixty_kilobytes_with_all_that_it_loads() {
     let t = TestQueue::new();

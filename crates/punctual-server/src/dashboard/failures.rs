@@ -38,13 +38,13 @@ struct Page {
     failures: String,
     total: String,
     is_part: bool,
-    done: String,
+    done: Option<String>,
 }
 
-/// Shows groups of failures. Makes at most nine calls to the store: eight for the failures, and one for the counters.
+/// Shows groups of failures. Makes at most ten calls to the store: eight for the failures, and two for the counters.
 pub(super) async fn page(board: View) -> Result<Response, Fault> {
     let failures = Failures::read(&board.client).await?;
-    let done = board.client.count(None).await?.done;
+    let counts = board.counts().await?;
     let more = failures.found.checked_sub(failures.groups.len()).filter(|more| 0 < *more);
     let rows = failures.groups.iter().map(|group| Row::new(group, failures.now, &board.links));
     html(&Page {
@@ -55,7 +55,7 @@ pub(super) async fn page(board: View) -> Result<Response, Fault> {
         failures: counted(failures.jobs, "job"),
         total: count(failures.total),
         is_part: failures.is_part,
-        done: count(done),
+        done: counts.map(|counts| count(counts.done)),
     })
 }
 

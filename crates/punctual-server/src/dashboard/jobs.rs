@@ -102,7 +102,7 @@ struct Page {
     examples: Vec<(String, &'static str, &'static str)>,
 }
 
-/// Lists jobs. Makes at most six calls to the store: the counters, and five that search.
+/// Lists jobs. Makes at most seven calls to the store: two for the counters, and five that search.
 pub(super) async fn page(board: View, uri: Uri) -> Result<Response, Fault> {
     let fields = Fields::of_query(&uri);
     let (filter, cursor) = (fields.get("filter").to_owned(), fields.get("cursor").to_owned());
@@ -167,7 +167,8 @@ async fn search(board: &Board, filter: Filter, cursor: &str) -> Result<Found, Fa
     Ok(all)
 }
 
-/// Returns the counters that fit a filter: of the store, or of its one queue. Other filters have none.
+/// Returns the counters that fit a filter: of the store, or of its one queue. Other filters have none, nor has a store whose very many
+/// queues are being counted.
 async fn counts(board: &View, filter: &str) -> Result<Option<Counts>, Fault> {
     let others = terms::without_state(filter);
     let parsed = Filter::parse(&others.join(" ")).ok();
@@ -180,7 +181,10 @@ async fn counts(board: &View, filter: &str) -> Result<Option<Counts>, Fault> {
     if board.check(Right::Read, queue.as_deref()).is_err() {
         return Ok(None);
     }
-    Ok(Some(board.client.count(queue.as_deref()).await?))
+    Ok(match queue {
+        Some(queue) => Some(board.client.count(Some(&queue)).await?),
+        None => board.counts().await?,
+    })
 }
 
 /// Returns the filter with the queues of a caller for some queues, if it names none.

@@ -57,7 +57,8 @@ struct Page {
     is_empty: bool,
     parts_away: u16,
     counters: Vec<Counter>,
-    bytes: String,
+    /// `None` while the jobs of very many queues are counted.
+    bytes: Option<String>,
     oldest: Option<Oldest>,
     /// The same of jobs that are blocked by their concurrency keys.
     blocked: Option<Oldest>,
@@ -65,7 +66,7 @@ struct Page {
     unserved: Vec<Unserved>,
     queues: Vec<Row>,
     total: String,
-    chart: Chart,
+    chart: Option<Chart>,
     kinds: Vec<RanRow>,
     groups: Vec<RanRow>,
     errors: Vec<RanRow>,
@@ -93,11 +94,13 @@ fn overview(board: &View) -> &Shared<Fault> {
     if board.has_token() { &board.overview_with_token } else { &board.overview }
 }
 
-/// Renders the overview. Makes at most 110 calls to the store: 107 for the figures, two for the workers and one for the next
-/// hour.
+/// Renders the overview. Makes at most 110 calls to the store: 106 for the figures, two for the workers, and one each for the counters and
+/// the next hour; two more if these take long.
 async fn rendered(board: &View) -> Result<String, Fault> {
-    let (figures, workers) = try_join!(Figures::read(&board.client), board.client.workers(None))?;
-    let Figures { now, counts, queues: infos, names, hour } = figures;
+    let read =
+        async { Ok(try_join!(Figures::read(&board.client), board.counts(), board.client.workers(None))?) };
+    let ((figures, counts, workers), chart) = try_join!(read, HOUR.chart(board))?;
+    let Figures { now, queues: infos, names, hour } = figures;
     let oldest = |of: fn(&QueueInfo) -> Option<Timestamp>| {
         let (at, info) = infos.iter().filter_map(|info| Some((of(info)?, info))).min_by_key(|(at, _)| *at)?;
         Some(Oldest {
@@ -106,21 +109,20 @@ async fn rendered(board: &View) -> Result<String, Fault> {
             link: board.links.jobs(&format!("state:waiting due:<0s {}", exact("queue", &info.name))),
         })
     };
-    let (chart, ..) = HOUR.chart(board).await?;
     let links = &board.links;
     text(&Page {
         frame: Frame::new(board, Here::Overview, "Overview"),
-        is_empty: counts.total() == 0 && names == 0,
-        parts_away: counts.parts_away,
-        counters: counters(&counts, links),
-        bytes: size(counts.bytes),
+        is_empty: counts.is_some_and(|counts| counts.total() == 0) && names == 0,
+        parts_away: counts.map_or(0, |counts| counts.parts_away),
+        counters: counters(counts.as_ref(), links),
+        bytes: counts.map(|counts| size(counts.bytes)),
         oldest: oldest(|info| info.oldest_due),
         blocked: oldest(|info| info.oldest_blocked),
         unserved: unserved(&infos, &workers, now, links),
         has_more: infos.len() < names,
         queues: queues::rows(&infos, now, links),
         total: queues::total(names, false),
-        chart,
+        chart: chart.map(|(chart, ..)| chart),
         kinds: ran(&hour.kinds, |ran| links.jobs(&exact("kind", &ran.name))),
         groups: ran(&hour.groups, |ran| {
             let queue = ran.queue.as_deref().map(|queue| exact("queue", queue)).unwrap_or_default();
@@ -130,16 +132,19 @@ async fn rendered(board: &View) -> Result<String, Fault> {
     })
 }
 
-fn counters(counts: &Counts, links: &Links) -> Vec<Counter> {
-    let counter = |name, n: String, filter: &str, class| Counter { name, n, link: links.jobs(filter), class };
+fn counters(counts: Option<&Counts>, links: &Links) -> Vec<Counter> {
+    let counter = |name, n: fn(&Counts) -> String, filter: &str, class| {
+        let n = counts.map_or_else(|| "…".to_owned(), n);
+        Counter { name, n, link: links.jobs(filter), class }
+    };
     vec![
-        counter("Waiting", count(counts.waiting), "state:waiting", "scheduled"),
-        counter("Due", due(counts.due), "state:waiting due:<0s", "ready"),
-        counter("Retrying", count(counts.retrying), "state:retrying", "retrying"),
-        counter("Running", count(counts.running), "state:running", "running"),
-        counter("Done", count(counts.done), "state:done", "done"),
-        counter("Dead", count(counts.dead), "state:dead", "dead"),
-        counter("Cancelled", count(counts.cancelled), "state:cancelled", "cancelled"),
+        counter("Waiting", |counts| count(counts.waiting), "state:waiting", "scheduled"),
+        counter("Due", |counts| due(counts.due), "state:waiting due:<0s", "ready"),
+        counter("Retrying", |counts| count(counts.retrying), "state:retrying", "retrying"),
+        counter("Running", |counts| count(counts.running), "state:running", "running"),
+        counter("Done", |counts| count(counts.done), "state:done", "done"),
+        counter("Dead", |counts| count(counts.dead), "state:dead", "dead"),
+        counter("Cancelled", |counts| count(counts.cancelled), "state:cancelled", "cancelled"),
     ]
 }
 

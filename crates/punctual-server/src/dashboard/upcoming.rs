@@ -29,7 +29,7 @@ pub(super) struct Period {
 /// The next hour by the minute, the next day by the quarter of an hour, the next month by six hours.
 pub(super) const HOUR: Period =
     Period { name: "1h", words: "Next hour", bucket: Duration::from_mins(1), buckets: 60, format: "%H:%M" };
-const PERIODS: [Period; 3] = [
+pub(super) const PERIODS: [Period; 3] = [
     HOUR,
     Period {
         name: "24h",
@@ -59,26 +59,34 @@ struct Tab {
 struct Page {
     frame: Frame,
     tabs: Vec<Tab>,
-    chart: Chart,
+    chart: Option<Chart>,
     overdue: bool,
     overdue_link: String,
     complete: bool,
 }
 
 impl Period {
-    /// Reads the histogram of this period. Makes one call to the store.
-    pub(super) async fn chart(self, board: &Board) -> Result<(Chart, bool, u64), Fault> {
+    /// Reads the histogram of this period. Makes one call to the store, or two if that one takes long. `None` while very many queues are
+    /// searched.
+    pub(super) async fn chart(self, board: &Board) -> Result<Option<(Chart, bool, u64)>, Fault> {
+        let client = board.client.clone();
+        let place =
+            PERIODS.iter().position(|period| *period == self).expect("invariant: all are in the table");
         let request = Upcoming { queue: None, bucket: self.bucket, buckets: self.buckets };
-        let found = board.client.upcoming(&request).await?;
-        Ok((Chart::new(&found, self.bucket, self.format), found.complete, found.overdue))
+        let read = async move { client.upcoming(&request).await };
+        let found = board.periods[place].get(&board.client, read).await?;
+        Ok(found.map(|found| (Chart::new(&found, self.bucket, self.format), found.complete, found.overdue)))
     }
 }
 
-/// Shows the timeline. Makes one call to the store.
+/// Shows the timeline. Makes one call to the store, or two.
 pub(super) async fn page(board: View, uri: Uri) -> Result<Response, Fault> {
     let fields = Fields::of_query(&uri);
     let here = PERIODS.into_iter().find(|period| period.name == fields.get("for")).unwrap_or(HOUR);
-    let (chart, complete, overdue) = here.chart(&board).await?;
+    let (chart, complete, overdue) = match here.chart(&board).await? {
+        Some((chart, complete, overdue)) => (Some(chart), complete, overdue),
+        None => (None, true, 0),
+    };
     let tabs = PERIODS.into_iter().map(|period| Tab {
         words: period.words,
         link: board.links.query("upcoming", &[("for", period.name)]),

@@ -7,6 +7,7 @@ use axum::{
     http::Uri,
     response::{IntoResponse as _, Response},
 };
+use futures_util::try_join;
 use punctual::{
     JobId, Timestamp,
     store::{Counts, Pause, wire::Nothing},
@@ -58,7 +59,7 @@ pub(super) async fn stats(State(api): State<Arc<Api>>, uri: Uri) -> Result<Respo
 }
 
 async fn read(api: &Api) -> Result<Vec<u8>, Problem> {
-    let figures = Figures::read(&api.client).await?;
+    let (figures, counts) = try_join!(Figures::read(&api.client), api.client.count(None))?;
     let queues = figures.queues.iter().map(|info| QueueView {
         name: &info.name,
         counts: info.counts,
@@ -69,7 +70,7 @@ async fn read(api: &Api) -> Result<Vec<u8>, Problem> {
     });
     calls::write(&Stats {
         now_ms: figures.now,
-        counts: figures.counts,
+        counts,
         queues: queues.collect(),
         more: figures.queues.len() < figures.names,
         last_hour: &figures.hour,
