@@ -259,6 +259,30 @@ async fn a_tick_enqueued_too_early_makes_room() {
     assert_eq!((rig.pass(1).await, rig.waits().await), (vec![4], minute(5)));
 }
 
+/// The caller was slow, and others went on with the schedule meanwhile. If it were cut off between a cancel and its own tick, theirs
+/// would be missing.
+#[tokio::test(start_paused = true)]
+async fn a_tick_that_has_passed_on_its_way_takes_no_room() {
+    let rig = Rig::new();
+    let slow = FaultyStore::new(Arc::clone(rig.t.client.store()), |verb| match verb {
+        "enqueue" => Fault::Late(Duration::from_secs(10)),
+        _ => Fault::Pass,
+    });
+    let slow = Client::new(Arc::new(slow));
+    let cron = every_minute().on_misfire(Misfire::RunAll { at_most: 1_000 }).unwrap();
+    let others = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        rig.t.clock.advance(MINUTE * 3 / 2);
+        assert_eq!(rig.t.client.enqueue_ticks().await.unwrap(), 1);
+        assert_eq!(rig.pass(1).await, [2]);
+    };
+    let schedule = slow.schedule("sales");
+    let (set, ()) = tokio::join!(schedule.set(cron, report()), others);
+    set.unwrap();
+    assert_eq!(rig.reasons().await, [""; 0]);
+    assert_eq!(rig.waits().await, minute(3));
+}
+
 /// A tick comes back whose worker took long, and makes the tick that waits make room, behind one that runs or is to be retried.
 #[tokio::test]
 async fn a_tick_that_comes_back_passes_over_one_that_has_started() {

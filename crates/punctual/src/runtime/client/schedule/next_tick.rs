@@ -45,13 +45,22 @@ enum Next {
     Stop,
 }
 
+/// What decides beside a tick whether another one makes way for it.
+#[derive(Clone, Copy)]
+struct Looks {
+    /// Whether the same tick was met as one that is gone just before.
+    is_second_look: bool,
+    /// Whether the tick follows another one, instead of being the next after now.
+    is_successor: bool,
+}
+
 impl ScheduleHandle {
     /// Enqueues the first tick after an instant; returns whether this call enqueued it.
     ///
     /// Without an instant, it enqueues the first tick after now, unless a tick is waiting.
     ///
     /// A waiting tick that is later than the next tick makes room for it: the clock was ahead when it was enqueued.
-    /// Ticks that ran then do not run again.
+    /// Ticks that ran then do not run again. A next tick that has passed before it was enqueued needs no room.
     ///
     /// Whatever others change or enqueue meanwhile, in the end a tick of the current schedule waits. A caller that
     /// changes the schedule cancels the earlier tick. A caller that enqueued a tick checks afterwards that the
@@ -91,7 +100,8 @@ impl ScheduleHandle {
                     let gone = met.state.is_none().then_some(at);
                     let is_second_look = gone.is_some() && seen_gone == gone;
                     seen_gone = gone;
-                    self.make_way(&named, (id, at), met, is_second_look).await?
+                    let looks = Looks { is_second_look, is_successor };
+                    self.make_way(&named, (id, at), met, looks).await?
                 }
                 // A foreign job of another queue must not stop the schedule.
                 Some(Enqueued::Conflict { .. }) => Next::OtherId,
@@ -128,7 +138,7 @@ impl ScheduleHandle {
         named: &NamedSchedule,
         (own, at): (JobId, Timestamp),
         met: Existing,
-        is_second_look: bool,
+        Looks { is_second_look, is_successor }: Looks,
     ) -> Result<Next> {
         let job = self.client.get(met.id).await?;
         if met.state.is_none() && !is_second_look {
@@ -162,6 +172,11 @@ impl ScheduleHandle {
         let reason = if other.generation < named.generation {
             CHANGED
         } else if other.generation == named.generation && at < other.at {
+            let now = self.client.store().now().await?;
+            if !is_successor && at <= now {
+                // It was the next one when this call began, has passed since, and others went on with a later one.
+                return Ok(Next::Behind(now));
+            }
             MADE_ROOM
         } else if other.generation == named.generation {
             return Ok(Next::Stop);
