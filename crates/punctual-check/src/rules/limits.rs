@@ -7,7 +7,6 @@ use std::collections::HashMap;
 
 use super::{control, link};
 use crate::{
-    event::Deed,
     history::{Fate, History, Job, NEVER, Run, Span, Story, Sure, Try},
     verdict::{Kept, Moved, Verdict},
 };
@@ -105,7 +104,7 @@ fn stops(story: &Story<'_>, history: &History, referee: bool, i: usize, run: &Ru
     // An act takes a lease back that had lapsed.
     let lapses = link::lapses(run, referee);
     let acts = story.acts.iter().filter(|act| act.sure == Sure::Done && lapses < act.span.to);
-    let acts = acts.filter(|act| matches!(act.deed, Deed::Cancel | Deed::Delete)).map(|act| act.span.from);
+    let acts = acts.map(|act| act.span.from);
     // By a call that does not say what it took back.
     let hidden = history.blind.first_after(lapses);
     ends.chain(backs).chain(acts).chain(next).fold(hidden, u64::min).min(history.dumped_at.unwrap_or(NEVER))

@@ -90,7 +90,11 @@ fn link<'a>(
     b: &'a Run,
 ) -> Link<'a> {
     let (from, to) = (a.span.from, b.span.to);
-    let hidden = may_have_lapsed(a, history, referee, to);
+    let lapsed = lapses(a, referee);
+    // An action that is done proves that the job did not run any more. It takes a lapsed lease back first, and does not say so.
+    let by_act =
+        story.acts.iter().any(|act| act.sure == Sure::Done && lapsed < act.span.to && act.span.from < to);
+    let hidden = by_act || may_have_lapsed(a, history, referee, to);
     // A lease that was reclaimed and that nobody was told of.
     let ghost = story.backs.iter().any(|back| a.row.fence < back.fence && back.fence < b.row.fence);
     let ended = story.ends.iter().filter(|end| end.fence == a.row.fence);

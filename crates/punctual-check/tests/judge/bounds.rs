@@ -548,6 +548,30 @@ fn upkeep_explains_a_second_run_only_after_a_step_of_the_clock() {
     }
 }
 
+/// By a clock that was set forward, its lease has been over for a minute.
+#[test]
+fn an_action_explains_a_second_run_only_after_the_end_of_the_lease() {
+    let due = Due::In(1_000);
+    for (act, is_broken) in [(Some(40.0), false), (Some(3.0), true), (None, true)] {
+        let mut file = File::new("all", 9);
+        file.enqueue(1.0, 1);
+        file.begin(2.0, 1, 7);
+        file.note(2.5, What::Harmed { since: 2 * SECOND, times: 1, proc: None });
+        if let Some(at) = act {
+            file.act(at, 1, Deed::Reschedule(due));
+        }
+        file.begin_as(60.0, Reservation { attempt: 2, expired_leases: 1, ..File::row(60.0, 1, 8) }, vec![]);
+        file.end(61.0, 1, 8);
+        file.dump(200.0, &[(1, State::Done)]);
+        let told = verdict(&[&file]);
+        assert_eq!(
+            (told.count("D5"), told.count("D6")),
+            (u64::from(is_broken), u64::from(is_broken)),
+            "{act:?}: {told}"
+        );
+    }
+}
+
 #[test]
 fn a_job_of_a_clock_that_was_ahead_waits_at_rest() {
     for (run_at, is_broken) in [(1_000_000_000, false), (100_000, true)] {
