@@ -291,6 +291,11 @@ pub(super) async fn audit(store: &SqliteStore, Audit { repair, from }: Audit) ->
     store.write(BATCH_MAX, 0, true, move |tx| rows(tx, from.clone(), true)).await
 }
 
+/// Whether a line of SQLite's own check is about rows that are out of order or missing from an index, so that an audit can mend it.
+pub(crate) fn says_out_of_order(said: &str) -> bool {
+    ["order", "non-unique", "missing from index", "wrong # of entries"].iter().any(|word| said.contains(word))
+}
+
 /// Checks whether the rows of a table of entries are in order, as nothing can be found in one otherwise. It reads the whole table, beside
 /// other calls; not in a large file, as `doctor` does not.
 async fn tree(store: &SqliteStore, table: usize, repair: bool) -> Result<Audited> {
@@ -307,9 +312,7 @@ async fn tree(store: &SqliteStore, table: usize, repair: bool) -> Result<Audited
         let mut is_out_of_order = false;
         while let Some(row) = rows.next()? {
             let said = row.get_ref(0)?.as_str().unwrap_or_default();
-            is_out_of_order |= ["order", "non-unique", "missing from index", "wrong # of entries"]
-                .iter()
-                .any(|word| said.contains(word));
+            is_out_of_order |= says_out_of_order(said);
         }
         Ok(is_out_of_order)
     };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::{Space, SqliteStore};
+use super::{Space, SqliteStore, audit::says_out_of_order};
 use crate::{
     core::error::Result,
     store::{
@@ -117,13 +117,17 @@ async fn durability(store: &SqliteStore) -> Result<Check> {
 async fn integrity(store: &SqliteStore, bytes: u64) -> Result<Check> {
     if CHECKED_BYTES_MAX < bytes {
         let text = format!("not checked: over {} MiB", CHECKED_BYTES_MAX >> 20);
-        let fix = "run `sqlite3 FILE 'PRAGMA quick_check'` when there is time";
+        let fix = "run `sqlite3 FILE 'PRAGMA integrity_check'` when there is time";
         return Ok(check(CheckLevel::Ok, "integrity", text, Some(fix)));
     }
+    // A quick check does not see rows that are out of order.
+    let check_all = "PRAGMA integrity_check(1)";
     let said: String =
-        store.reader.aside(|conn| Ok(conn.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?)).await?;
+        store.reader.aside(move |conn| Ok(conn.query_row(check_all, [], |row| row.get(0))?)).await?;
     Ok(if said == "ok" {
-        ok("integrity", "quick_check found nothing".to_owned())
+        ok("integrity", "integrity_check found nothing".to_owned())
+    } else if says_out_of_order(&said) {
+        check(CheckLevel::Fail, "integrity", said, Some("run `punctual audit --repair`"))
     } else {
         let fix = "restore a backup, or copy what can be read into a new file with `punctual recover NEW`";
         check(CheckLevel::Fail, "integrity", said, Some(fix))
