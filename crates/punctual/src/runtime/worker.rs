@@ -128,8 +128,7 @@ impl<S: Send + Sync + 'static> Worker<S> {
     /// Sets the name of the worker, shown to people.
     ///
     /// Default: `host/pid`, then `host/pid/2` for the second worker of a process.
-    /// A cancel notifies the worker by its name. If two workers have the same name, one of them may learn of a cancel
-    /// only with its next heartbeat.
+    /// A cancel notifies up to 16 workers of this name. Further ones learn of it with their next heartbeat.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.config.name = name.into();
         self

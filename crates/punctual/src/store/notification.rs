@@ -8,6 +8,10 @@ use crate::core::topic::TOPICS_QUEUE;
 pub(crate) const LOCK_NOTIFICATION: &str = "$lock/";
 /// The prefix for a worker: a cancel was requested for a job that it runs.
 pub(crate) const WORKER_NOTIFICATION: &str = "$worker/";
+/// How many waits for the same worker a cancel ends, at most: several workers can have one name, and one of them runs the job. Further ones
+/// learn of it with their next heartbeat.
+#[cfg(any(feature = "redis", feature = "sqlite"))]
+pub(crate) const NAMESAKES_MAX: u32 = 16;
 /// The prefix for a job's id: the job has ended or is gone.
 const END_NOTIFICATION: &str = "$end/";
 

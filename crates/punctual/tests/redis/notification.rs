@@ -4,9 +4,16 @@
 
 mod unheard;
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use punctual::store::{Heartbeat, Lease, LeaseStatus, QueueRequest, Reserve, Settlement, Store, Verdict};
+use futures_util::future::join_all;
+use punctual::{
+    Client,
+    store::{Heartbeat, Lease, LeaseStatus, QueueRequest, Reserve, Settlement, Store, Verdict},
+};
 use tokio::time::timeout;
 
 use super::{console::Console, drill::Drill, jobs, open, reserve, server::Server};
@@ -74,6 +81,30 @@ async fn a_ring_that_is_left_to_its_caller_leaves_a_trace() {
 }
 
 /// S9: who waits for the end of a lease is told that it ends earlier.
+/// Replicas have the same name, if it is given by hand. Any of them may run the job.
+#[tokio::test]
+async fn a_cancel_is_told_to_all_workers_of_the_name() {
+    const WORKERS: usize = 8;
+    let server = Server::start(&[]);
+    let url = server.url();
+    let drill = open(&url).await;
+    let client = Client::new(Arc::clone(&drill) as Arc<dyn Store>);
+    client.push(jobs(&client, 1)).await.unwrap();
+    let job = drill.reserve(&reserve(1, 1)).await.unwrap().jobs[0].job.id;
+    let mut stores = Vec::new();
+    for _ in 0..WORKERS {
+        stores.push(open(&url).await);
+    }
+    let name = ["$worker/w".to_owned()];
+    let waits = stores.iter().map(|store| timeout(SLOW, store.wait(&name, 4 * SLOW)));
+    let cancel = async {
+        super::until_blocked(&server, WORKERS).await;
+        client.cancel(job).await.unwrap();
+    };
+    let (told, ()) = tokio::join!(join_all(waits), cancel);
+    assert_eq!(told.iter().filter(|told| told.is_ok()).count(), WORKERS);
+}
+
 #[tokio::test]
 async fn a_lease_that_was_made_shorter_ends_a_wait() {
     let server = Server::start(&[]);

@@ -44,11 +44,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::waiters::{Heard, Hold};
-use self::waiters::{Look, Unheard, Waiters};
+use self::waiters::{Kind, Look, Unheard, Waiters};
 use crate::{
     core::time::Timestamp,
     store::{
         is_of_queue,
+        notification::{NAMESAKES_MAX, WORKER_NOTIFICATION},
         redis::connection::{
             io_thread::Thread,
             link::{Line, Link},
@@ -129,6 +130,19 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Notifies further processes of a cancel: several may have workers of this name, and only one of them runs the job. The server wakes a
+    /// process for each member. They are first notifications, whatever follows the `r`.
+    fn further(&self, name: &str) -> Cmd {
+        let mut cmd = Cmd::new();
+        cmd.arg("ZADD").arg(self.line.route().notification_key(name));
+        for n in 2..=NAMESAKES_MAX {
+            cmd.arg(0).arg(format!("{}{n}", Kind::First.member()));
+        }
+        cmd
+    }
+}
+
 impl Notifier {
     /// Starts to listen on the link's thread, over a connection of its own that opens with the first wait. `block` is
     /// [`BLOCK`], or less in tests.
@@ -191,8 +205,12 @@ impl Notifier {
                 ..Unheard::default()
             })
         };
-        let names = notifications.iter().map(|(name, _)| name.as_str());
-        self.send(notifications.iter().map(notification).chain(self.shared.passing(names)).collect());
+        let names = || notifications.iter().map(|(name, _)| name.as_str());
+        let further = names()
+            .filter(|name| name.starts_with(WORKER_NOTIFICATION))
+            .map(|name| self.shared.further(name));
+        let own = notifications.iter().map(notification);
+        self.send(own.chain(further).chain(self.shared.passing(names())).collect());
     }
 
     /// Returns what has been received so far.

@@ -25,7 +25,10 @@ use std::{
 use tokio::sync::Notify;
 
 pub(crate) use self::socket::Peers;
-use crate::core::time::Timestamp;
+use crate::{
+    core::time::Timestamp,
+    store::notification::{NAMESAKES_MAX, WORKER_NOTIFICATION},
+};
 
 /// The waiters of this process, and the way to those of others.
 #[derive(Debug)]
@@ -82,17 +85,19 @@ impl Notifier {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes one waiter per queue, if one sleeps beyond the time.
+    /// Wakes one waiter per queue, if one sleeps beyond the time, and each waiter for a worker.
     pub(crate) fn notify(&self, notifications: &[(String, Timestamp)]) {
         for (queue, at) in notifications {
-            self.pass(Notification { queue: hash(queue.as_bytes()), at: *at, hops: 0 });
+            let notification = Notification { queue: hash(queue.as_bytes()), at: *at, hops: 0 };
+            let most = if queue.starts_with(WORKER_NOTIFICATION) { NAMESAKES_MAX } else { 1 };
+            // The next one goes to another waiter, as the one before sleeps no longer.
+            let _ = (0..most).all(|_| self.pass(notification));
         }
     }
 
-    fn pass(&self, notification: Notification) {
-        if !self.notify_here(notification) && notification.hops <= HOPS_MAX {
-            self.peers.notify(notification);
-        }
+    /// Returns whether there was a waiter.
+    fn pass(&self, notification: Notification) -> bool {
+        self.notify_here(notification) || notification.hops <= HOPS_MAX && self.peers.notify(notification)
     }
 
     /// Wakes one waiter of this process.
@@ -285,6 +290,15 @@ mod tests {
         assert_eq!(armed(&notifier), [(1, 50), (2, 70), (3, 100)]);
         notifier.notify(&[("mail".to_owned(), at(70))]);
         assert_eq!(armed(&notifier), [(1, 50), (2, 70), (3, 100)]);
+    }
+
+    #[test]
+    fn each_waiter_for_a_worker_is_told() {
+        let notifier = notifier();
+        let (name, other) = (["$worker/w".to_owned()], ["$worker/v".to_owned()]);
+        let _waiting = [&name, &other, &name, &name].map(|name| notifier.enter(name, at(100)));
+        notifier.notify(&[("$worker/w".to_owned(), at(50))]);
+        assert_eq!(armed(&notifier), [(1, 50), (2, 100), (3, 50), (4, 50)]);
     }
 
     #[test]

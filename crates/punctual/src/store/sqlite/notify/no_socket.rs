@@ -28,7 +28,9 @@ impl Peers {
         false
     }
 
-    pub(crate) fn notify(&self, _notification: Notification) {}
+    pub(crate) fn notify(&self, _notification: Notification) -> bool {
+        false
+    }
 
     pub(crate) fn test(&self) -> Result<(usize, usize), String> {
         Err("this system has no Unix sockets".to_owned())

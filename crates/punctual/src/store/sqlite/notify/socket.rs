@@ -232,8 +232,8 @@ impl Peers {
 
     // ── notifications ──
 
-    /// Notifies one waiter of another process.
-    pub(crate) fn notify(&self, notification: Notification) {
+    /// Notifies one waiter of another process; returns whether there was one.
+    pub(crate) fn notify(&self, notification: Notification) -> bool {
         // Without the folder, no process listens.
         for sign in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             let name = sign.file_name();
@@ -244,9 +244,10 @@ impl Peers {
                 && fs::remove_file(sign.path()).is_ok()
                 && self.send(other.token, &message(other.id, notification))
             {
-                return;
+                return true;
             }
         }
+        false
     }
 
     fn send(&self, token: &str, message: &[u8]) -> bool {
