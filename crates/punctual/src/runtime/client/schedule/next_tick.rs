@@ -172,10 +172,12 @@ impl ScheduleHandle {
         let reason = if other.generation < named.generation {
             CHANGED
         } else if other.generation == named.generation && at < other.at {
-            let now = self.client.store().now().await?;
-            if !is_successor && at <= now {
-                // It was the next one when this call began, has passed since, and others went on with a later one.
-                return Ok(Next::Behind(now));
+            if !is_successor {
+                let now = self.client.store().now().await?;
+                if at <= now {
+                    // It was the next one when this call began, has passed since, and others went on with a later one.
+                    return Ok(Next::Behind(now));
+                }
             }
             MADE_ROOM
         } else if other.generation == named.generation {
