@@ -80,7 +80,6 @@ async fn a_ring_that_is_left_to_its_caller_leaves_a_trace() {
     assert!(before.as_ms() <= left, "a settle names no keys, and left {left}");
 }
 
-/// S9: who waits for the end of a lease is told that it ends earlier.
 /// Replicas have the same name, if it is given by hand. Any of them may run the job.
 #[tokio::test]
 async fn a_cancel_is_told_to_all_workers_of_the_name() {
@@ -105,6 +104,7 @@ async fn a_cancel_is_told_to_all_workers_of_the_name() {
     assert_eq!(told.iter().filter(|told| told.is_ok()).count(), WORKERS);
 }
 
+/// S9: who waits for the end of a lease is told that it ends earlier.
 #[tokio::test]
 async fn a_lease_that_was_made_shorter_ends_a_wait() {
     let server = Server::start(&[]);

@@ -128,9 +128,7 @@ impl Shared {
         }
         cmd
     }
-}
 
-impl Shared {
     /// Notifies further processes of a cancel: several may have workers of this name, and only one of them runs the job. The server wakes a
     /// process for each member. They are first notifications, whatever follows the `r`.
     fn further(&self, name: &str) -> Cmd {
