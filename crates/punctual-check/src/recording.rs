@@ -1,16 +1,14 @@
 //! A store that writes the history of its calls: an `invoke` line before each call that may change something, its answer
 //! after it, and not a word of its own in between.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use punctual::{
-    Error, ErrorKind, JobId, JobRecord, NewJob, Result, Timestamp,
+    Error, ErrorKind, NewJob, Result,
     limits::POISON_LIMIT,
     store::{
-        Acted, Action, Audit, Audited, Batch, BoxFuture, CallId, Check, Counts, DocOp, DocReply, Durability,
-        Enqueued, Heartbeat, Histogram, Identity, Lease, LeaseStatus, List, Page, QueueOp, QueueReply,
-        Reserve, Selector, Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey,
-        Upcoming, Verdict,
+        Acted, Action, Audit, Batch, BoxFuture, Call, Durability, Enqueued, Lease, LeaseStatus, List,
+        QueueOp, Reply, Selector, Settled, Settlement, Store, UniqueKey, Verdict,
     },
 };
 
@@ -73,24 +71,10 @@ impl RecordingStore {
         self.recorder.note(crate::event::What::Audit { findings });
         Ok(())
     }
-
-    /// Writes the call, makes it, writes its answer.
-    async fn recorded<T>(
-        &self,
-        op: Op,
-        call: BoxFuture<'_, Result<T>>,
-        answer: impl FnOnce(&T) -> Answer,
-    ) -> Result<T> {
-        let n = self.recorder.invoke(op);
-        let result = call.await;
-        self.recorder.answered(n, result.as_ref().map(answer));
-        result
-    }
 }
 
 impl punctual::store::sealed::Sealed for RecordingStore {}
 
-#[deny(clippy::missing_trait_methods)]
 impl Store for RecordingStore {
     fn url(&self) -> &str {
         self.inner.url()
@@ -109,39 +93,13 @@ impl Store for RecordingStore {
         None
     }
 
-    fn identity(&self) -> BoxFuture<'_, Result<Identity>> {
-        self.inner.identity()
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {
-        self.inner.now()
-    }
-
-    fn enqueue<'a>(&'a self, call: CallId, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Reply>> {
+        let Some(op) = op(&call) else { return self.inner.call(call) };
         Box::pin(async move {
-            let op = Op::Enqueue { call: call.into(), jobs: jobs.iter().map(wanted).collect() };
-            self.recorded(op, self.inner.enqueue(call, jobs), |answers| {
-                Answer::Enqueue(accepted(jobs, answers))
-            })
-            .await
-        })
-    }
-
-    fn enqueue_each<'a>(
-        &'a self,
-        call: CallId,
-        jobs: &'a [NewJob],
-    ) -> BoxFuture<'a, Result<Vec<Option<Enqueued>>>> {
-        Box::pin(async move {
-            let n = self
-                .recorder
-                .invoke(Op::Enqueue { call: call.into(), jobs: jobs.iter().map(wanted).collect() });
-            let result = self.inner.enqueue_each(call, jobs).await;
-            let all = |answers: &Vec<Option<Enqueued>>| answers.iter().cloned().collect::<Option<Vec<_>>>();
-            match result.as_ref().map(all) {
-                Ok(Some(answers)) => {
-                    self.recorder.answered(n, Ok(Answer::Enqueue(accepted(jobs, &answers))));
-                }
+            let n = self.recorder.invoke(op);
+            let reply = self.inner.call(call.clone()).await;
+            match reply.as_ref().map(|reply| answer(&call, reply)) {
+                Ok(Some(answer)) => self.recorder.answered(n, Ok(answer)),
                 // A call that a part of the store did not answer is repeated; then all of it is answered.
                 Ok(None) => {
                     let away = Error::new(ErrorKind::UnknownOutcome, "a part of the store cannot be reached");
@@ -149,156 +107,86 @@ impl Store for RecordingStore {
                 }
                 Err(error) => self.recorder.answered(n, Err(error)),
             }
-            result
+            reply
         })
     }
+}
 
-    fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
-        Box::pin(async move {
-            let op = Op::Reserve { call: want.call.into() };
-            self.recorded(op, self.inner.reserve(want), |batch| {
-                Answer::Reserve(reservations(batch, want.company))
-            })
-            .await
-        })
-    }
-
-    fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
-        Box::pin(async move {
+/// Returns what is recorded of a call; `None` for one that changes no job.
+fn op(call: &Call<'_>) -> Option<Op> {
+    Some(match call {
+        Call::Enqueue { call, jobs, .. } => {
+            Op::Enqueue { call: (*call).into(), jobs: jobs.iter().map(wanted).collect() }
+        }
+        Call::Reserve(want) => Op::Reserve { call: want.call.into() },
+        Call::Extend(beats) => {
             let company = beats.iter().filter(|beat| beat.company);
-            let op = Op::Extend {
+            Op::Extend {
                 leases: beats.iter().map(|beat| lease_id(&beat.lease)).collect(),
                 company: company.map(|beat| lease_id(&beat.lease)).collect(),
-            };
-            self.recorded(op, self.inner.extend(beats), |answers| {
-                let is_held = |status: &LeaseStatus| match status {
+            }
+        }
+        Call::Settle { batch, then } => Op::Settle {
+            runs: batch.iter().map(ended).collect(),
+            then: then.map(|reserve| reserve.call.into()),
+        },
+        Call::Take(_) => Op::Take,
+        Call::Act { targets, action } => Op::Act {
+            deed: deed(action),
+            targets: targets
+                .iter()
+                .map(|target| match target.selector {
+                    Selector::Id(id) => Some(id),
+                    Selector::Key(_) => None,
+                })
+                .collect(),
+        },
+        Call::Queue { name, op: QueueOp::Purge(_) } => Op::Purge { queue: (*name).to_owned() },
+        Call::Sweep(_) => Op::Sweep,
+        _ => return None,
+    })
+}
+
+/// Returns what is recorded of the answer to such a call; `None` if a part of it is missing.
+fn answer(call: &Call<'_>, reply: &Reply) -> Option<Answer> {
+    let has_company = match call {
+        Call::Reserve(want) => want.company,
+        Call::Settle { then, .. } => then.is_some_and(|want| want.company),
+        _ => false,
+    };
+    Some(match (call, reply) {
+        (Call::Enqueue { jobs, .. }, Reply::Enqueued(answers)) => {
+            let answers = answers.iter().map(Option::as_ref).collect::<Option<Vec<_>>>()?;
+            Answer::Enqueue(jobs.iter().zip(answers).map(|(job, answer)| accepted(job, answer)).collect())
+        }
+        (_, Reply::Batch(batch)) => Answer::Reserve(reservations(batch, has_company)),
+        (_, Reply::Extended(answers)) => Answer::Extend(
+            answers
+                .iter()
+                .map(|status| match status {
                     LeaseStatus::Held | LeaseStatus::CancelRequested => Some(true),
                     LeaseStatus::Lost => Some(false),
                     LeaseStatus::Away => None,
-                };
-                Answer::Extend(answers.iter().map(is_held).collect())
-            })
-            .await
-        })
-    }
-
-    fn settle<'a>(
-        &'a self,
-        batch: &'a [Settlement],
-        then: Option<&'a Reserve>,
-    ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>> {
-        Box::pin(async move {
-            let op = Op::Settle {
-                runs: batch.iter().map(ended).collect(),
-                then: then.map(|reserve| reserve.call.into()),
-            };
-            self.recorded(op, self.inner.settle(batch, then), |(answers, batch)| Answer::Settle {
-                states: answers
-                    .iter()
-                    .map(|answer| match answer {
-                        Settled::Settled(state, _) => Some(*state),
-                        Settled::LeaseLost | Settled::Away { .. } => None,
-                    })
-                    .collect(),
-                away: (0..answers.len()).filter(|at| matches!(answers[*at], Settled::Away { .. })).collect(),
-                then: batch.as_ref().map(|batch| reservations(batch, then.is_some_and(|want| want.company))),
-            })
-            .await
-        })
-    }
-
-    fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>> {
-        Box::pin(async move {
-            self.recorded(Op::Take, self.inner.take(take), |jobs| {
-                Answer::Take(jobs.iter().map(|job| job.id).collect())
-            })
-            .await
-        })
-    }
-
-    fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>> {
-        self.inner.wait(queues, at_most)
-    }
-
-    fn get(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobRecord>>> {
-        self.inner.get(id)
-    }
-
-    fn holder<'a>(&'a self, key: &'a UniqueKey) -> BoxFuture<'a, Result<Option<JobRecord>>> {
-        self.inner.holder(key)
-    }
-
-    fn list<'a>(&'a self, list: &'a List) -> BoxFuture<'a, Result<Page>> {
-        self.inner.list(list)
-    }
-
-    fn count<'a>(&'a self, queue: Option<&'a str>) -> BoxFuture<'a, Result<Counts>> {
-        self.inner.count(queue)
-    }
-
-    fn upcoming<'a>(&'a self, upcoming: &'a Upcoming) -> BoxFuture<'a, Result<Histogram>> {
-        self.inner.upcoming(upcoming)
-    }
-
-    fn act<'a>(&'a self, targets: &'a [Target], action: &'a Action) -> BoxFuture<'a, Result<Vec<Acted>>> {
-        Box::pin(async move {
-            let op = Op::Act {
-                deed: deed(action),
-                targets: targets
-                    .iter()
-                    .map(|target| match target.selector {
-                        Selector::Id(id) => Some(id),
-                        Selector::Key(_) => None,
-                    })
-                    .collect(),
-            };
-            self.recorded(op, self.inner.act(targets, action), |answers| {
-                Answer::Act(answers.iter().map(effect).collect())
-            })
-            .await
-        })
-    }
-
-    fn queue<'a>(&'a self, name: &'a str, op: &'a QueueOp) -> BoxFuture<'a, Result<QueueReply>> {
-        match op {
-            QueueOp::Purge(_) => Box::pin(async move {
-                let purge = Op::Purge { queue: name.to_owned() };
-                self.recorded(purge, self.inner.queue(name, op), |_| Answer::Purge).await
-            }),
-            QueueOp::Show
-            | QueueOp::Pause { .. }
-            | QueueOp::Resume
-            | QueueOp::Set(_)
-            | QueueOp::Replace(_)
-            | QueueOp::Open { .. } => self.inner.queue(name, op),
-        }
-    }
-
-    fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>> {
-        self.inner.queues(after)
-    }
-
-    fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>> {
-        self.inner.doc(op)
-    }
-
-    fn tool<'a>(&'a self, op: &'a ToolOp) -> BoxFuture<'a, Result<ToolReply>> {
-        self.inner.tool(op)
-    }
-
-    fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {
-        Box::pin(async move {
-            self.recorded(Op::Sweep, self.inner.sweep(limit), |swept| Answer::Sweep(swept.reclaimed)).await
-        })
-    }
-
-    fn audit(&self, audit: Audit) -> BoxFuture<'_, Result<Audited>> {
-        self.inner.audit(audit)
-    }
-
-    fn doctor(&self) -> BoxFuture<'_, Result<Vec<Check>>> {
-        self.inner.doctor()
-    }
+                })
+                .collect(),
+        ),
+        (_, Reply::Settled((answers, batch))) => Answer::Settle {
+            states: answers
+                .iter()
+                .map(|answer| match answer {
+                    Settled::Settled(state, _) => Some(*state),
+                    Settled::LeaseLost | Settled::Away { .. } => None,
+                })
+                .collect(),
+            away: (0..answers.len()).filter(|at| matches!(answers[*at], Settled::Away { .. })).collect(),
+            then: batch.as_ref().map(|batch| reservations(batch, has_company)),
+        },
+        (_, Reply::Taken(jobs)) => Answer::Take(jobs.iter().map(|job| job.id).collect()),
+        (_, Reply::Acted(answers)) => Answer::Act(answers.iter().map(effect).collect()),
+        (_, Reply::Queue(_)) => Answer::Purge,
+        (_, Reply::Swept(swept)) => Answer::Sweep(swept.reclaimed),
+        _ => unreachable!("invariant: a store answers {} with the reply to it", call.name()),
+    })
 }
 
 fn wanted(job: &NewJob) -> Wanted {
@@ -321,11 +209,7 @@ fn wanted(job: &NewJob) -> Wanted {
     }
 }
 
-fn accepted(jobs: &[NewJob], answers: &[Enqueued]) -> Vec<Accepted> {
-    jobs.iter().zip(answers).map(|(job, answer)| accepted_one(job, answer)).collect()
-}
-
-fn accepted_one(job: &NewJob, answer: &Enqueued) -> Accepted {
+fn accepted(job: &NewJob, answer: &Enqueued) -> Accepted {
     match answer {
         Enqueued::Inserted { id, run_at, .. } => {
             Accepted::Inserted { run_at: run_at.as_ms(), id: (*id != job.id).then_some(*id) }

@@ -13,8 +13,8 @@ use std::{
 use punctual::{
     JobId, NewJob, Result, State, When,
     store::{
-        Acted, Action, Batch, CallId, Enqueued, Heartbeat, Lease, LeaseStatus, Reserve, Selector, Settled,
-        Settlement, Store, Target, Verdict,
+        Acted, Action, Batch, Call, CallId, Enqueued, Heartbeat, Lease, LeaseStatus, Reply, Reserve,
+        Selector, Settled, Settlement, Store, Target, Verdict,
     },
 };
 
@@ -141,17 +141,29 @@ impl Planted {
         self.is(Bug::NotificationsLost)
     }
 
-    pub(crate) async fn enqueue(
+    /// Makes a call, with what the bug does to it.
+    pub(crate) async fn call(&self, store: &dyn Store, call: Call<'_>) -> Result<Reply> {
+        Ok(match call {
+            Call::Enqueue { call, jobs, .. } => self.enqueue(store, call, jobs).await?.into(),
+            Call::Reserve(request) => self.reserve(store, request).await?.into(),
+            Call::Extend(beats) => self.extend(store, beats).await?.into(),
+            Call::Settle { batch, then } => self.settle(store, batch, then).await?.into(),
+            Call::Act { targets, action } => self.act(store, targets, action).await?.into(),
+            call => return store.call(call).await,
+        })
+    }
+
+    async fn enqueue(
         &self,
         store: &dyn Store,
         call: CallId,
         asked: &[NewJob],
-    ) -> Result<Vec<Enqueued>> {
+    ) -> Result<Vec<Option<Enqueued>>> {
         let mut jobs = asked.to_vec();
         if self.is(Bug::EnqueueForgotten) && self.is_one_in_ten() {
             let now = store.now().await?;
             let inserted = |job: &NewJob| Enqueued::Inserted { id: job.id, run_at: job.run_at.resolve(now) };
-            return Ok(jobs.iter().map(inserted).collect());
+            return Ok(jobs.iter().map(inserted).map(Some).collect());
         }
         for job in &mut jobs {
             match (self.bug, &mut job.run_at) {
@@ -173,12 +185,11 @@ impl Planted {
                 jobs.push(NewJob { id: JobId::from_bytes(bytes)?, ..jobs[at].clone() });
             }
         }
-        let mut answers = store.enqueue(call, &jobs).await?;
-        answers.truncate(asked.len());
-        Ok(answers)
+        let answers = store.enqueue(call, &jobs).await?;
+        Ok(answers.into_iter().take(asked.len()).map(Some).collect())
     }
 
-    pub(crate) async fn reserve(&self, store: &dyn Store, request: &Reserve) -> Result<Batch> {
+    async fn reserve(&self, store: &dyn Store, request: &Reserve) -> Result<Batch> {
         if self.bug.is_none() {
             return store.reserve(request).await;
         }
@@ -186,12 +197,13 @@ impl Planted {
         Ok(self.told(store.reserve(&altered).await?))
     }
 
-    /// Passes on a reserve that arrives after it was given up.
-    pub(crate) async fn reserve_late(&self, store: &dyn Store, mut request: Reserve) -> Result<Batch> {
+    /// Returns a reserve as it arrives after it was given up.
+    pub(crate) fn late(&self, request: &Reserve) -> Reserve {
+        let mut request = request.clone();
         if self.is(Bug::LateReserveIsNew) {
             request.call.instance = !request.call.instance;
         }
-        self.reserve(store, &request).await
+        request
     }
 
     fn altered(&self, request: &Reserve) -> Reserve {
@@ -225,7 +237,7 @@ impl Planted {
         batch
     }
 
-    pub(crate) async fn extend(&self, store: &dyn Store, beats: &[Heartbeat]) -> Result<Vec<LeaseStatus>> {
+    async fn extend(&self, store: &dyn Store, beats: &[Heartbeat]) -> Result<Vec<LeaseStatus>> {
         if self.is(Bug::HeartbeatForgotten) {
             return Ok(vec![LeaseStatus::Held; beats.len()]);
         }
@@ -238,7 +250,7 @@ impl Planted {
         Ok(answers)
     }
 
-    pub(crate) async fn settle(
+    async fn settle(
         &self,
         store: &dyn Store,
         batch: &[Settlement],
@@ -285,12 +297,7 @@ impl Planted {
         }
     }
 
-    pub(crate) async fn act(
-        &self,
-        store: &dyn Store,
-        targets: &[Target],
-        action: &Action,
-    ) -> Result<Vec<Acted>> {
+    async fn act(&self, store: &dyn Store, targets: &[Target], action: &Action) -> Result<Vec<Acted>> {
         let is_forgotten = match action {
             Action::Cancel { .. } => self.is(Bug::CancelForgotten),
             Action::Reschedule(_) => self.is(Bug::RescheduleForgotten),

@@ -14,12 +14,8 @@ use std::{
 
 use fastrand::Rng;
 use punctual::{
-    Error, ErrorKind, JobId, JobRecord, NewJob, Result, Timestamp,
-    store::{
-        Acted, Action, Audit, Audited, Batch, BoxFuture, CallId, Check, Counts, DocOp, DocReply, Durability,
-        Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve,
-        Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming,
-    },
+    Error, ErrorKind, Result,
+    store::{BoxFuture, Call, Durability, Reply, Store},
 };
 use tokio::{spawn, time::sleep};
 
@@ -139,75 +135,95 @@ impl Network {
         Ok(())
     }
 
-    fn send<'a, T: Send + 'a>(
-        &'a self,
-        verb: &'static str,
-        call: impl FnOnce() -> BoxFuture<'a, Result<T>> + Send + 'a,
-    ) -> BoxFuture<'a, Result<T>> {
-        let fate = self.fate(verb);
-        self.send_to(verb, fate, call)
-    }
-
-    fn send_to<'a, T: Send + 'a>(
-        &'a self,
+    async fn send(
+        &self,
         verb: &'static str,
         Fate { there_ms, back_ms, refused, lost, .. }: Fate,
-        call: impl FnOnce() -> BoxFuture<'a, Result<T>> + Send + 'a,
-    ) -> BoxFuture<'a, Result<T>> {
-        Box::pin(async move {
-            self.travel(there_ms).await;
-            self.arrive(verb).await?;
-            if refused {
-                return Err(Error::new(ErrorKind::Unavailable, format!("{verb} did not arrive")));
-            }
-            let answer = call().await;
-            self.travel(back_ms).await;
-            if lost && answer.is_ok() {
-                return Err(Error::new(ErrorKind::UnknownOutcome, format!("the answer of {verb} was lost")));
-            }
-            answer
-        })
+        call: Call<'_>,
+    ) -> Result<Reply> {
+        self.travel(there_ms).await;
+        self.arrive(verb).await?;
+        if refused {
+            return Err(Error::new(ErrorKind::Unavailable, format!("{verb} did not arrive")));
+        }
+        let answer = self.planted.call(self.inner(), call).await;
+        self.travel(back_ms).await;
+        if lost && answer.is_ok() {
+            return Err(Error::new(ErrorKind::UnknownOutcome, format!("the answer of {verb} was lost")));
+        }
+        answer
     }
 
-    /// As `send`, for a call that may arrive after it was given up: `arrive` owns what it passes on.
-    fn send_or_give_up<'a, T: Send + 'a>(
-        &'a self,
-        verb: &'static str,
-        call: impl FnOnce() -> BoxFuture<'a, Result<T>> + Send + 'a,
-        arrive: impl FnOnce(Arc<Scene>, Arc<Planted>) -> BoxFuture<'static, ()>,
-    ) -> BoxFuture<'a, Result<T>> {
-        let fate = self.fate(verb);
-        match fate.late_ms {
-            None => self.send_to(verb, fate, call),
-            Some(late_ms) => {
-                let arrive = arrive(Arc::clone(&self.scene), Arc::clone(&self.planted));
-                self.give_up(verb, fate.there_ms, late_ms, arrive)
+    /// Returns the future that makes a copy of a call which arrives after it was given up.
+    fn arrival(&self, call: &Call<'_>) -> BoxFuture<'static, ()> {
+        let (scene, planted) = (Arc::clone(&self.scene), Arc::clone(&self.planted));
+        match *call {
+            Call::Enqueue { call, jobs, partial } => {
+                let jobs = jobs.to_vec();
+                Box::pin(async move {
+                    let call = Call::Enqueue { call, jobs: &jobs, partial };
+                    drop(planted.call(&scene.memory, call).await);
+                })
             }
+            Call::Reserve(request) => {
+                let request = self.planted.late(request);
+                Box::pin(async move { drop(planted.call(&scene.memory, Call::Reserve(&request)).await) })
+            }
+            Call::Extend(beats) => {
+                let beats = beats.to_vec();
+                Box::pin(async move { drop(planted.call(&scene.memory, Call::Extend(&beats)).await) })
+            }
+            Call::Settle { batch, then } => {
+                let (batch, then) = (batch.to_vec(), then.cloned());
+                Box::pin(async move {
+                    let call = Call::Settle { batch: &batch, then: then.as_ref() };
+                    drop(planted.call(&scene.memory, call).await);
+                })
+            }
+            Call::Act { targets, action } => {
+                let (targets, action) = (targets.to_vec(), action.clone());
+                Box::pin(async move {
+                    let call = Call::Act { targets: &targets, action: &action };
+                    drop(planted.call(&scene.memory, call).await);
+                })
+            }
+            _ => unreachable!("invariant: {} is not in CAN_BE_LATE", call.name()),
         }
     }
 
     /// Tells the caller that a call was given up. It arrives later, if its process lives until then.
-    fn give_up<'a, T: Send + 'a>(
-        &'a self,
+    async fn give_up(
+        &self,
         verb: &'static str,
         there_ms: u64,
         late_ms: u64,
-        arrive: BoxFuture<'static, ()>,
-    ) -> BoxFuture<'a, Result<T>> {
-        Box::pin(async move {
-            self.travel(there_ms).await;
-            let (life, scene) = (self.life.clone(), Arc::clone(&self.scene));
-            spawn(async move {
-                sleep(Duration::from_millis(late_ms)).await;
-                if scene.reaches_store().await && !life.is_over() {
-                    arrive.await;
-                }
-            });
-            Err(Error::new(
-                ErrorKind::UnknownOutcome,
-                format!("{verb} was given up; if its process lives, it arrives {late_ms} ms later"),
-            ))
-        })
+        arrival: BoxFuture<'static, ()>,
+    ) -> Result<Reply> {
+        self.travel(there_ms).await;
+        let (life, scene) = (self.life.clone(), Arc::clone(&self.scene));
+        spawn(async move {
+            sleep(Duration::from_millis(late_ms)).await;
+            if scene.reaches_store().await && !life.is_over() {
+                arrival.await;
+            }
+        });
+        Err(Error::new(
+            ErrorKind::UnknownOutcome,
+            format!("{verb} was given up; if its process lives, it arrives {late_ms} ms later"),
+        ))
+    }
+
+    async fn wait_for_work(&self, queues: &[String], at_most: Duration) -> Result<Reply> {
+        let Fate { deaf, .. } = self.fate("wait");
+        if self.planted.is_deaf() {
+            sleep(at_most).await;
+        } else if deaf {
+            sleep(at_most.min(DEAF_MAX)).await;
+        } else {
+            self.inner().wait(queues, at_most).await?;
+        }
+        self.travel(0).await;
+        Ok(Reply::Woken(()))
     }
 }
 
@@ -219,7 +235,6 @@ impl fmt::Debug for Network {
 
 impl punctual::store::sealed::Sealed for Network {}
 
-#[deny(clippy::missing_trait_methods)]
 impl Store for Network {
     fn url(&self) -> &'static str {
         "memory:"
@@ -237,145 +252,15 @@ impl Store for Network {
         None
     }
 
-    fn identity(&self) -> BoxFuture<'_, Result<Identity>> {
-        self.send("identity", move || self.inner().identity())
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {
-        self.send("now", || self.inner().now())
-    }
-
-    fn enqueue<'a>(&'a self, call: CallId, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
-        self.send_or_give_up(
-            "enqueue",
-            move || Box::pin(async move { self.planted.enqueue(self.inner(), call, jobs).await }),
-            |scene, planted| {
-                let jobs = jobs.to_vec();
-                Box::pin(async move { drop(planted.enqueue(&scene.memory, call, &jobs).await) })
-            },
-        )
-    }
-
-    fn enqueue_each<'a>(
-        &'a self,
-        call: CallId,
-        jobs: &'a [NewJob],
-    ) -> BoxFuture<'a, Result<Vec<Option<Enqueued>>>> {
-        Box::pin(async move { Ok(self.enqueue(call, jobs).await?.into_iter().map(Some).collect()) })
-    }
-
-    fn reserve<'a>(&'a self, request: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
-        self.send_or_give_up(
-            "reserve",
-            move || Box::pin(async move { self.planted.reserve(self.inner(), request).await }),
-            |scene, planted| {
-                let request = request.clone();
-                Box::pin(async move { drop(planted.reserve_late(&scene.memory, request).await) })
-            },
-        )
-    }
-
-    fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
-        self.send_or_give_up(
-            "extend",
-            move || Box::pin(async move { self.planted.extend(self.inner(), beats).await }),
-            |scene, planted| {
-                let beats = beats.to_vec();
-                Box::pin(async move { drop(planted.extend(&scene.memory, &beats).await) })
-            },
-        )
-    }
-
-    fn settle<'a>(
-        &'a self,
-        batch: &'a [Settlement],
-        then: Option<&'a Reserve>,
-    ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>> {
-        self.send_or_give_up(
-            "settle",
-            move || Box::pin(async move { self.planted.settle(self.inner(), batch, then).await }),
-            |scene, planted| {
-                let (batch, then) = (batch.to_vec(), then.cloned());
-                Box::pin(async move { drop(planted.settle(&scene.memory, &batch, then.as_ref()).await) })
-            },
-        )
-    }
-
-    fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>> {
-        self.send("take", move || self.inner().take(take))
-    }
-
-    fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>> {
-        let Fate { deaf, .. } = self.fate("wait");
-        Box::pin(async move {
-            if self.planted.is_deaf() {
-                sleep(at_most).await;
-            } else if deaf {
-                sleep(at_most.min(DEAF_MAX)).await;
-            } else {
-                self.inner().wait(queues, at_most).await?;
-            }
-            self.travel(0).await;
-            Ok(())
-        })
-    }
-
-    fn get(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobRecord>>> {
-        self.send("get", move || self.inner().get(id))
-    }
-
-    fn holder<'a>(&'a self, key: &'a UniqueKey) -> BoxFuture<'a, Result<Option<JobRecord>>> {
-        self.send("holder", move || self.inner().holder(key))
-    }
-
-    fn list<'a>(&'a self, list: &'a List) -> BoxFuture<'a, Result<Page>> {
-        self.send("list", move || self.inner().list(list))
-    }
-
-    fn count<'a>(&'a self, queue: Option<&'a str>) -> BoxFuture<'a, Result<Counts>> {
-        self.send("count", move || self.inner().count(queue))
-    }
-
-    fn upcoming<'a>(&'a self, upcoming: &'a Upcoming) -> BoxFuture<'a, Result<Histogram>> {
-        self.send("upcoming", move || self.inner().upcoming(upcoming))
-    }
-
-    fn act<'a>(&'a self, targets: &'a [Target], action: &'a Action) -> BoxFuture<'a, Result<Vec<Acted>>> {
-        self.send_or_give_up(
-            "act",
-            move || Box::pin(async move { self.planted.act(self.inner(), targets, action).await }),
-            |scene, planted| {
-                let (targets, action) = (targets.to_vec(), action.clone());
-                Box::pin(async move { drop(planted.act(&scene.memory, &targets, &action).await) })
-            },
-        )
-    }
-
-    fn queue<'a>(&'a self, name: &'a str, op: &'a QueueOp) -> BoxFuture<'a, Result<QueueReply>> {
-        self.send("queue", move || self.inner().queue(name, op))
-    }
-
-    fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>> {
-        self.send("queues", move || self.inner().queues(after))
-    }
-
-    fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>> {
-        self.send("doc", move || self.inner().doc(op))
-    }
-
-    fn tool<'a>(&'a self, op: &'a ToolOp) -> BoxFuture<'a, Result<ToolReply>> {
-        self.send("tool", move || self.inner().tool(op))
-    }
-
-    fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {
-        self.send("sweep", move || self.inner().sweep(limit))
-    }
-
-    fn audit(&self, audit: Audit) -> BoxFuture<'_, Result<Audited>> {
-        self.send("audit", move || self.inner().audit(audit))
-    }
-
-    fn doctor(&self) -> BoxFuture<'_, Result<Vec<Check>>> {
-        self.send("doctor", move || self.inner().doctor())
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Reply>> {
+        if let Call::Wait { queues, at_most } = call {
+            return Box::pin(self.wait_for_work(queues, at_most));
+        }
+        let verb = call.name();
+        let fate = self.fate(verb);
+        match fate.late_ms {
+            Some(late_ms) => Box::pin(self.give_up(verb, fate.there_ms, late_ms, self.arrival(&call))),
+            None => Box::pin(self.send(verb, fate, call)),
+        }
     }
 }

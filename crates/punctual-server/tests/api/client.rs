@@ -281,6 +281,13 @@ async fn an_answer_of_the_wrong_length_is_refused() {
         ];
         assert!(errors.iter().all(|error| error.kind() == ErrorKind::UnknownOutcome), "{errors:?}");
     }
+    // Only a part of an enqueue can have no answer, and only if the caller can bear it.
+    let body = r#"{"results":[null],"shard":0}"#;
+    let store = Fake::new(http("200 OK", "application/json", body)).await.store().await;
+    let (job, call) =
+        (NewJob::new(lease.job, "k", "q", Payload::json("1")), CallId { instance: 1, number: 1 });
+    assert_eq!(store.enqueue_each(call, std::slice::from_ref(&job)).await.unwrap(), [None]);
+    assert_eq!(store.enqueue(call, &[job]).await.unwrap_err().kind(), ErrorKind::UnknownOutcome);
 }
 
 /// Adds a field to what a newer server could add one to.

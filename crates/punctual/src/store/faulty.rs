@@ -6,16 +6,15 @@ use std::{
     time::Duration,
 };
 
+use futures_util::TryFutureExt as _;
+
 use super::{
-    Acted, Action, Audit, Audited, Batch, BoxFuture, CallId, Check, Counts, DocOp, DocReply, Durability,
-    Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
-    Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, WORKER_NOTIFICATION,
+    Batch, BoxFuture, Call, Durability, Reply, Reserve, Settled, Settlement, Store, WORKER_NOTIFICATION,
+    reply,
 };
 use crate::core::{
     error::{Error, ErrorKind, Result},
     id::JobId,
-    job::{JobRecord, NewJob},
-    time::Timestamp,
 };
 
 /// The fault of one call.
@@ -81,18 +80,6 @@ impl FaultyStore {
         })
     }
 
-    fn fault(&self, verb: &'static str) -> Fault {
-        (self.schedule.lock().unwrap_or_else(PoisonError::into_inner))(verb)
-    }
-
-    fn befall<'a, T: Send + 'a>(
-        &'a self,
-        verb: &'static str,
-        call: impl FnOnce() -> BoxFuture<'a, Result<T>> + Send + 'a,
-    ) -> BoxFuture<'a, Result<T>> {
-        befallen(self.fault(verb), verb, call)
-    }
-
     async fn settle_in_part(
         &self,
         batch: &[Settlement],
@@ -109,39 +96,34 @@ impl FaultyStore {
     }
 }
 
-fn befallen<'a, T: Send + 'a>(
+async fn befall<'a>(
     fault: Fault,
     verb: &'static str,
-    call: impl FnOnce() -> BoxFuture<'a, Result<T>> + Send + 'a,
-) -> BoxFuture<'a, Result<T>> {
-    Box::pin(async move {
-        match fault {
-            Fault::Pass | Fault::RefusedOf(..) => call().await,
-            Fault::Before | Fault::InPart | Fault::Away => {
-                Err(Error::new(ErrorKind::Unavailable, format!("{verb} failed on purpose")))
-            }
-            Fault::Refused(kind) => Err(Error::new(kind, format!("{verb} was refused on purpose"))),
-            Fault::Foreign(kind) => {
-                Err(Error::new(kind, format!("{verb} was answered by something else on purpose")).foreign())
-            }
-            Fault::After => {
-                call().await?;
-                Err(Error::new(
-                    ErrorKind::UnknownOutcome,
-                    format!("the answer of {verb} was lost on purpose"),
-                ))
-            }
-            Fault::Late(by) => {
-                tokio::time::sleep(by).await;
-                call().await
-            }
-            Fault::Delay(by) => {
-                let answer = call().await;
-                tokio::time::sleep(by).await;
-                answer
-            }
+    call: impl FnOnce() -> BoxFuture<'a, Result<Reply>> + Send,
+) -> Result<Reply> {
+    match fault {
+        Fault::Pass | Fault::RefusedOf(..) => call().await,
+        Fault::Before | Fault::InPart | Fault::Away => {
+            Err(Error::new(ErrorKind::Unavailable, format!("{verb} failed on purpose")))
         }
-    })
+        Fault::Refused(kind) => Err(Error::new(kind, format!("{verb} was refused on purpose"))),
+        Fault::Foreign(kind) => {
+            Err(Error::new(kind, format!("{verb} was answered by something else on purpose")).foreign())
+        }
+        Fault::After => {
+            call().await?;
+            Err(Error::new(ErrorKind::UnknownOutcome, format!("the answer of {verb} was lost on purpose")))
+        }
+        Fault::Late(by) => {
+            tokio::time::sleep(by).await;
+            call().await
+        }
+        Fault::Delay(by) => {
+            let answer = call().await;
+            tokio::time::sleep(by).await;
+            answer
+        }
+    }
 }
 
 impl fmt::Debug for FaultyStore {
@@ -152,7 +134,6 @@ impl fmt::Debug for FaultyStore {
 
 impl super::sealed::Sealed for FaultyStore {}
 
-#[deny(clippy::missing_trait_methods)]
 impl Store for FaultyStore {
     fn url(&self) -> &str {
         self.inner.url()
@@ -170,114 +151,27 @@ impl Store for FaultyStore {
         self.inner.as_any()
     }
 
-    fn identity(&self) -> BoxFuture<'_, Result<Identity>> {
-        self.befall("identity", move || self.inner.identity())
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {
-        self.befall("now", move || self.inner.now())
-    }
-
-    fn enqueue<'a>(&'a self, call: CallId, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
-        self.befall("enqueue", move || self.inner.enqueue(call, jobs))
-    }
-
-    fn enqueue_each<'a>(
-        &'a self,
-        call: CallId,
-        jobs: &'a [NewJob],
-    ) -> BoxFuture<'a, Result<Vec<Option<Enqueued>>>> {
-        let fault = self.fault("enqueue");
-        if fault != Fault::Away {
-            return befallen(fault, "enqueue", move || self.inner.enqueue_each(call, jobs));
-        }
-        Box::pin(async move {
-            let answers = self.inner.enqueue_each(call, jobs).await?;
-            Ok(vec![None; answers.len()])
-        })
-    }
-
-    fn reserve<'a>(&'a self, request: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
-        self.befall("reserve", move || self.inner.reserve(request))
-    }
-
-    fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
-        self.befall("extend", move || self.inner.extend(beats))
-    }
-
-    fn settle<'a>(
-        &'a self,
-        batch: &'a [Settlement],
-        then: Option<&'a Reserve>,
-    ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>> {
-        match self.fault("settle") {
-            Fault::InPart => Box::pin(self.settle_in_part(batch, then)),
-            Fault::RefusedOf(job, kind) if batch.iter().any(|it| it.lease.job == job) => {
-                befallen(Fault::Refused(kind), "settle", move || self.inner.settle(batch, then))
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Reply>> {
+        let verb = match call {
+            Call::Wait { queues, .. } if queues.iter().any(|name| name.starts_with(WORKER_NOTIFICATION)) => {
+                "listen"
             }
-            fault => befallen(fault, "settle", move || self.inner.settle(batch, then)),
+            _ => call.name(),
+        };
+        let fault = (self.schedule.lock().unwrap_or_else(PoisonError::into_inner))(verb);
+        let inner = &self.inner;
+        match (fault, &call) {
+            (Fault::InPart, Call::Settle { batch, then }) => reply(self.settle_in_part(batch, *then)),
+            (Fault::Away, Call::Enqueue { jobs, partial: true, .. }) => {
+                let none = vec![None; jobs.len()];
+                reply(inner.call(call).map_ok(|_| none))
+            }
+            (Fault::RefusedOf(job, kind), Call::Settle { batch, .. })
+                if batch.iter().any(|it| it.lease.job == job) =>
+            {
+                Box::pin(befall(Fault::Refused(kind), verb, move || inner.call(call)))
+            }
+            _ => Box::pin(befall(fault, verb, move || inner.call(call))),
         }
-    }
-
-    fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>> {
-        self.befall("take", move || self.inner.take(take))
-    }
-
-    fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>> {
-        let is_for_cancels = queues.iter().any(|name| name.starts_with(WORKER_NOTIFICATION));
-        let verb = if is_for_cancels { "listen" } else { "wait" };
-        self.befall(verb, move || self.inner.wait(queues, at_most))
-    }
-
-    fn get(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobRecord>>> {
-        self.befall("get", move || self.inner.get(id))
-    }
-
-    fn holder<'a>(&'a self, key: &'a UniqueKey) -> BoxFuture<'a, Result<Option<JobRecord>>> {
-        self.befall("holder", move || self.inner.holder(key))
-    }
-
-    fn list<'a>(&'a self, list: &'a List) -> BoxFuture<'a, Result<Page>> {
-        self.befall("list", move || self.inner.list(list))
-    }
-
-    fn count<'a>(&'a self, queue: Option<&'a str>) -> BoxFuture<'a, Result<Counts>> {
-        self.befall("count", move || self.inner.count(queue))
-    }
-
-    fn upcoming<'a>(&'a self, upcoming: &'a Upcoming) -> BoxFuture<'a, Result<Histogram>> {
-        self.befall("upcoming", move || self.inner.upcoming(upcoming))
-    }
-
-    fn act<'a>(&'a self, targets: &'a [Target], action: &'a Action) -> BoxFuture<'a, Result<Vec<Acted>>> {
-        self.befall("act", move || self.inner.act(targets, action))
-    }
-
-    fn queue<'a>(&'a self, name: &'a str, op: &'a QueueOp) -> BoxFuture<'a, Result<QueueReply>> {
-        self.befall("queue", move || self.inner.queue(name, op))
-    }
-
-    fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>> {
-        self.befall("queues", move || self.inner.queues(after))
-    }
-
-    fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>> {
-        self.befall("doc", move || self.inner.doc(op))
-    }
-
-    fn tool<'a>(&'a self, op: &'a ToolOp) -> BoxFuture<'a, Result<ToolReply>> {
-        self.befall("tool", move || self.inner.tool(op))
-    }
-
-    fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {
-        self.befall("sweep", move || self.inner.sweep(limit))
-    }
-
-    fn audit(&self, audit: Audit) -> BoxFuture<'_, Result<Audited>> {
-        self.befall("audit", move || self.inner.audit(audit))
-    }
-
-    fn doctor(&self) -> BoxFuture<'_, Result<Vec<Check>>> {
-        self.befall("doctor", move || self.inner.doctor())
     }
 }

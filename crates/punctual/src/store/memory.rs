@@ -5,27 +5,23 @@
 //! callers, and each of them checks again. The system's clock does not tell when it is set, so who waits for a time looks at it each second.
 
 use std::{
+    any::Any,
     fmt,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
+use futures_util::FutureExt as _;
 use tokio::{sync::Notify, time::Instant};
 
 use crate::{
-    core::{
-        error::Result,
-        id::JobId,
-        job::{JobRecord, NewJob},
-        time::Timestamp,
-    },
+    core::{error::Result, time::Timestamp},
     store::{
-        Acted, Action, Audit, Audited, Batch, BoxFuture, CallId, Check, CheckLevel, Counts, DocOp, DocReply,
-        Durability, Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply,
-        Reserve, Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming,
+        BoxFuture, Call, Check, CheckLevel, Durability, Identity, Reply, Store, all_answered,
         clock::{Clock, ManualClock},
         model::Model,
+        reply,
     },
 };
 
@@ -83,6 +79,22 @@ impl MemoryStore {
         };
         self.0.notifier.notify_waiters();
         changed
+    }
+
+    fn examine(&self) -> Vec<Check> {
+        let durability = Check {
+            level: CheckLevel::Warn,
+            name: "durability".into(),
+            text: "memory: every job ends with this process".to_owned(),
+            fix: Some("use sqlite:PATH for jobs that matter".to_owned()),
+        };
+        let clock = Check {
+            level: CheckLevel::Ok,
+            name: "clock".into(),
+            text: format!("{:?} shows {}", self.0.clock, self.0.clock.now()),
+            fix: None,
+        };
+        vec![durability, clock]
     }
 
     async fn wait_for_work(&self, queues: &[String], at_most: Duration) {
@@ -144,109 +156,50 @@ impl Store for MemoryStore {
         Durability::Memory
     }
 
-    fn identity(&self) -> BoxFuture<'_, Result<Identity>> {
-        Box::pin(async { Ok(self.0.identity) })
+    fn shard(&self) -> u16 {
+        0
     }
 
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {
-        Box::pin(async { Ok(self.0.clock.now()) })
+    fn as_any(&self) -> Option<&dyn Any> {
+        None
     }
 
-    fn enqueue<'a>(&'a self, call: CallId, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
-        Box::pin(async move { self.change(|model, now| model.enqueue(now, call, jobs)) })
-    }
-
-    fn reserve<'a>(&'a self, request: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
-        Box::pin(async move { self.change(|model, now| model.reserve(now, request)) })
-    }
-
-    fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
-        Box::pin(async move { self.change(|model, now| model.extend(now, beats)) })
-    }
-
-    fn settle<'a>(
-        &'a self,
-        batch: &'a [Settlement],
-        then: Option<&'a Reserve>,
-    ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>> {
-        Box::pin(async move { self.change(|model, now| model.settle(now, batch, then)) })
-    }
-
-    fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>> {
-        Box::pin(async move { self.change(|model, now| model.take(now, take)) })
-    }
-
-    fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            self.wait_for_work(queues, at_most).await;
-            Ok(())
-        })
-    }
-
-    fn get(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobRecord>>> {
-        Box::pin(async move { Ok(self.read(|model, now| model.get(now, id))) })
-    }
-
-    fn holder<'a>(&'a self, key: &'a UniqueKey) -> BoxFuture<'a, Result<Option<JobRecord>>> {
-        Box::pin(async move { Ok(self.read(|model, now| model.holder(now, key))) })
-    }
-
-    fn list<'a>(&'a self, list: &'a List) -> BoxFuture<'a, Result<Page>> {
-        Box::pin(async move { self.read(|model, now| model.list(now, list)) })
-    }
-
-    fn count<'a>(&'a self, queue: Option<&'a str>) -> BoxFuture<'a, Result<Counts>> {
-        Box::pin(async move { Ok(self.read(|model, now| model.count(now, queue))) })
-    }
-
-    fn upcoming<'a>(&'a self, upcoming: &'a Upcoming) -> BoxFuture<'a, Result<Histogram>> {
-        Box::pin(async move { self.read(|model, now| model.upcoming(now, upcoming)) })
-    }
-
-    fn act<'a>(&'a self, targets: &'a [Target], action: &'a Action) -> BoxFuture<'a, Result<Vec<Acted>>> {
-        Box::pin(async move { self.change(|model, now| model.act(now, targets, action)) })
-    }
-
-    fn queue<'a>(&'a self, name: &'a str, op: &'a QueueOp) -> BoxFuture<'a, Result<QueueReply>> {
-        Box::pin(async move { self.change(|model, now| model.queue(now, name, op)) })
-    }
-
-    fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>> {
-        Box::pin(async move { Ok(self.read(|model, _| model.queues(after))) })
-    }
-
-    fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>> {
-        Box::pin(async move { self.change(|model, _| model.doc(op)) })
-    }
-
-    fn tool<'a>(&'a self, op: &'a ToolOp) -> BoxFuture<'a, Result<ToolReply>> {
-        Box::pin(async move { self.change(|model, now| model.tool(now, op)) })
-    }
-
-    fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {
-        Box::pin(async move { self.change(|model, now| model.sweep(now, limit)) })
-    }
-
-    fn audit(&self, audit: Audit) -> BoxFuture<'_, Result<Audited>> {
-        Box::pin(async move { Ok(self.read(|model, _| model.audit(&audit))) })
-    }
-
-    fn doctor(&self) -> BoxFuture<'_, Result<Vec<Check>>> {
-        Box::pin(async move {
-            let durability = Check {
-                level: CheckLevel::Warn,
-                name: "durability".into(),
-                text: "memory: every job ends with this process".to_owned(),
-                fix: Some("use sqlite:PATH for jobs that matter".to_owned()),
-            };
-            let clock = Check {
-                level: CheckLevel::Ok,
-                name: "clock".into(),
-                text: format!("{:?} shows {}", self.0.clock, self.0.clock.now()),
-                fix: None,
-            };
-            Ok(vec![durability, clock])
-        })
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Reply>> {
+        match call {
+            Call::Identity => reply(async { Ok(self.0.identity) }),
+            Call::Now => reply(async { Ok(self.0.clock.now()) }),
+            Call::Enqueue { call, jobs, .. } => {
+                reply(
+                    async move { self.change(|model, now| model.enqueue(now, call, jobs)).map(all_answered) },
+                )
+            }
+            Call::Reserve(request) => reply(async { self.change(|model, now| model.reserve(now, request)) }),
+            Call::Extend(beats) => reply(async { self.change(|model, now| model.extend(now, beats)) }),
+            Call::Settle { batch, then } => {
+                reply(async move { self.change(|model, now| model.settle(now, batch, then)) })
+            }
+            Call::Take(take) => reply(async { self.change(|model, now| model.take(now, take)) }),
+            Call::Wait { queues, at_most } => reply(self.wait_for_work(queues, at_most).map(Ok)),
+            Call::Get(id) => reply(async move { Ok(self.read(|model, now| model.get(now, id))) }),
+            Call::Holder(key) => reply(async { Ok(self.read(|model, now| model.holder(now, key))) }),
+            Call::List(list) => reply(async { self.read(|model, now| model.list(now, list)) }),
+            Call::Count(queue) => reply(async move { Ok(self.read(|model, now| model.count(now, queue))) }),
+            Call::Upcoming(upcoming) => {
+                reply(async { self.read(|model, now| model.upcoming(now, upcoming)) })
+            }
+            Call::Act { targets, action } => {
+                reply(async move { self.change(|model, now| model.act(now, targets, action)) })
+            }
+            Call::Queue { name, op } => {
+                reply(async move { self.change(|model, now| model.queue(now, name, op)) })
+            }
+            Call::Queues(after) => reply(async move { Ok(self.read(|model, _| model.queues(after))) }),
+            Call::Doc(op) => reply(async { self.change(|model, _| model.doc(op)) }),
+            Call::Tool(op) => reply(async { self.change(|model, now| model.tool(now, op)) }),
+            Call::Sweep(limit) => reply(async move { self.change(|model, now| model.sweep(now, limit)) }),
+            Call::Audit(audit) => reply(async move { Ok(self.read(|model, _| model.audit(&audit))) }),
+            Call::Doctor => reply(async { Ok(self.examine()) }),
+        }
     }
 }
 
@@ -255,7 +208,11 @@ mod tests {
     use std::{pin::pin, task::Poll};
 
     use super::*;
-    use crate::{Payload, When, job::IdMaker};
+    use crate::{
+        NewJob, Payload, When,
+        job::IdMaker,
+        store::{Answer, CallId},
+    };
 
     const QUEUE: &str = "mail";
 
@@ -265,7 +222,7 @@ mod tests {
         store.enqueue(CallId { instance: 1, number }, &[job]).await.unwrap();
     }
 
-    async fn has_ended<T>(wait: &mut std::pin::Pin<&mut BoxFuture<'_, T>>) -> bool {
+    async fn has_ended(wait: &mut std::pin::Pin<&mut Answer<'_, ()>>) -> bool {
         std::future::poll_fn(|cx| Poll::Ready(wait.as_mut().poll(cx).is_ready())).await
     }
 

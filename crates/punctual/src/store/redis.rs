@@ -35,10 +35,8 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
 };
 
-use futures_util::future::select_all;
 use tokio::sync::watch;
 
 pub(crate) use self::connection::address;
@@ -49,7 +47,6 @@ use self::{
         fault,
         io_thread::Thread,
     },
-    notify::Woken,
     sharded::{
         attempts::{Attempts, Tried},
         copies,
@@ -60,18 +57,8 @@ use self::{
     },
     verbs::doc,
 };
-use super::{
-    Acted, Action, Audit, Audited, Batch, BoxFuture, CallId, Check, Counts, DocOp, DocReply, Durability,
-    Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply, Reserve, Settled,
-    Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming, clock::Clock,
-    is_of_queue,
-};
-use crate::core::{
-    error::Result,
-    id::JobId,
-    job::{JobRecord, NewJob},
-    time::Timestamp,
-};
+use super::{BoxFuture, Call, CallId, Durability, Reply, Reserve, Store, clock::Clock, reply};
+use crate::core::error::Result;
 
 /// A store on a Redis or Valkey server, sentinel group or cluster.
 pub struct RedisStore {
@@ -139,9 +126,9 @@ impl RedisStore {
     /// Makes scripts assume that this process wakes only for these times, until it is called with `None`.
     #[cfg(feature = "testing")]
     #[doc(hidden)]
-    pub fn say_that_it_holds(&self, times: Option<&[Timestamp]>) {
+    pub fn say_that_it_holds(&self, times: Option<&[crate::Timestamp]>) {
         for shard in &self.live().shards {
-            *lock(&shard.held) = times.map(<[Timestamp]>::to_vec);
+            *lock(&shard.held) = times.map(<[_]>::to_vec);
         }
     }
 
@@ -302,163 +289,34 @@ impl Store for RedisStore {
         Some(self)
     }
 
-    fn identity(&self) -> BoxFuture<'_, Result<Identity>> {
-        Box::pin(async {
-            // Asked each time: the server can be emptied, or started again without its data.
-            let shards = &self.live().shards;
-            let asked = if sharded::lease::is_away(shards, 0) {
-                Err(fault::away())
-            } else {
-                identity::identity(&shards[0]).await
-            };
-            match asked {
-                // The identity is made before the other shards get their copies, so a copy proves it.
-                Err(error) if 1 < shards.len() && fault::is_away(&error) => {
-                    copies::identity(shards).await.ok_or(error)
-                }
-                asked => asked,
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Reply>> {
+        match call {
+            Call::Identity => reply(identity::of_store(self)),
+            Call::Now => reply(sharded::read::now(self)),
+            Call::Enqueue { call, jobs, partial } => {
+                reply(sharded::enqueue::enqueue(self, call, jobs, partial))
             }
-        })
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {
-        Box::pin(sharded::read::now(self))
-    }
-
-    fn enqueue<'a>(&'a self, call: CallId, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
-        Box::pin(sharded::enqueue::enqueue(self, call, jobs))
-    }
-
-    fn enqueue_each<'a>(
-        &'a self,
-        call: CallId,
-        jobs: &'a [NewJob],
-    ) -> BoxFuture<'a, Result<Vec<Option<Enqueued>>>> {
-        Box::pin(async move {
-            let (answers, away) = sharded::enqueue::enqueue_each(self, call, jobs).await?;
-            // If no part is available, the store is unavailable.
-            let live = self.live();
-            let is_away = (0..live.shards.len()).all(|at| sharded::lease::is_away(&live.shards, at));
-            match away.filter(|_| is_away && answers.iter().all(Option::is_none)) {
-                Some(error) => Err(error),
-                None => Ok(answers),
+            Call::Reserve(request) => reply(sharded::lease::reserve(self, request)),
+            Call::Extend(beats) => reply(sharded::lease::extend(self, beats)),
+            Call::Settle { batch, then } => reply(sharded::lease::settle(self, batch, then)),
+            Call::Take(take) => reply(sharded::lease::take(self, take)),
+            Call::Wait { queues, at_most } => reply(sharded::watch::wait(self, queues, at_most)),
+            Call::Get(id) => reply(sharded::read::get(self, id)),
+            Call::Holder(key) => reply(sharded::read::holder(self, key)),
+            Call::List(list) => reply(sharded::read::list(self, list)),
+            Call::Count(queue) => reply(sharded::read::count(self, queue)),
+            Call::Upcoming(upcoming) => reply(sharded::read::upcoming(self, upcoming)),
+            Call::Act { targets, action } => reply(sharded::act::act(self, targets, action)),
+            Call::Queue { name, op } => reply(sharded::queue::queue(self, name, op)),
+            Call::Queues(after) => reply(sharded::queue::queues(self, after)),
+            // Shard 0 has the documents and the tools, whatever the layout.
+            Call::Doc(op) => reply(async move { doc::doc(&self.live().shards[0], op).await }),
+            Call::Tool(op) => reply(async move { toolkit::tool(&self.live().shards[0], op).await }),
+            Call::Sweep(limit) => reply(sharded::upkeep::sweep(self, limit)),
+            Call::Audit(audit) => reply(sharded::upkeep::audit(self, audit)),
+            Call::Doctor => {
+                reply(async move { doctor::examine(&self.live().shards, &self.shown, self.durability).await })
             }
-        })
-    }
-
-    fn reserve<'a>(&'a self, request: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
-        Box::pin(sharded::lease::reserve(self, request))
-    }
-
-    fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
-        Box::pin(sharded::lease::extend(self, beats))
-    }
-
-    fn settle<'a>(
-        &'a self,
-        batch: &'a [Settlement],
-        then: Option<&'a Reserve>,
-    ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>> {
-        Box::pin(sharded::lease::settle(self, batch, then))
-    }
-
-    fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>> {
-        Box::pin(sharded::lease::take(self, take))
-    }
-
-    fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            self.catch_up().await;
-            if sharded::watch::any_ended(self, queues).await? {
-                return Ok(());
-            }
-            let mut changes = self.live.subscribe();
-            let live = Arc::clone(&changes.borrow_and_update());
-            let names: Vec<Vec<String>> = (0..live.shards.len())
-                .map(|at| sharded::watch::notifications_in(&live, at, queues))
-                .collect();
-            let listening = live
-                .shards
-                .iter()
-                .zip(&names)
-                .enumerate()
-                .filter(|(_, (_, names))| queues.is_empty() || !names.is_empty());
-            let waits = listening.map(|(at, (shard, names))| {
-                let wait = shard.wait(names, at_most);
-                Box::pin(async move { (at, wait.await) })
-            });
-            // The first notification ends the wait. The shards take turns to be first.
-            let mut waits: Vec<_> = waits.collect();
-            let turn = fastrand::usize(..waits.len().max(1));
-            waits.rotate_left(turn);
-            tokio::select! {
-                ((at, woken), ..) = select_all(waits) => if woken == Woken::Work {
-                    if queues.iter().any(|name| is_of_queue(name)) {
-                        lock(&self.woken).insert(at);
-                    }
-                    // A notification that is left over from an earlier end is not passed on.
-                    if sharded::watch::any_ended(self, queues).await? {
-                        sharded::watch::pass_on(&live.shards[at], queues);
-                    }
-                },
-                _ = changes.changed() => {}
-                () = clock_changed(&self.clock) => {}
-            }
-            Ok(())
-        })
-    }
-
-    fn get(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobRecord>>> {
-        Box::pin(sharded::read::get(self, id))
-    }
-
-    fn holder<'a>(&'a self, key: &'a UniqueKey) -> BoxFuture<'a, Result<Option<JobRecord>>> {
-        Box::pin(sharded::read::holder(self, key))
-    }
-
-    fn list<'a>(&'a self, list: &'a List) -> BoxFuture<'a, Result<Page>> {
-        Box::pin(sharded::read::list(self, list))
-    }
-
-    fn count<'a>(&'a self, queue: Option<&'a str>) -> BoxFuture<'a, Result<Counts>> {
-        Box::pin(sharded::read::count(self, queue))
-    }
-
-    fn upcoming<'a>(&'a self, upcoming: &'a Upcoming) -> BoxFuture<'a, Result<Histogram>> {
-        Box::pin(sharded::read::upcoming(self, upcoming))
-    }
-
-    fn act<'a>(&'a self, targets: &'a [Target], action: &'a Action) -> BoxFuture<'a, Result<Vec<Acted>>> {
-        Box::pin(sharded::act::act(self, targets, action))
-    }
-
-    fn queue<'a>(&'a self, name: &'a str, op: &'a QueueOp) -> BoxFuture<'a, Result<QueueReply>> {
-        Box::pin(sharded::queue::queue(self, name, op))
-    }
-
-    fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>> {
-        Box::pin(sharded::queue::queues(self, after))
-    }
-
-    fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>> {
-        // Shard 0 has the documents, whatever the layout.
-        Box::pin(async move { doc::doc(&self.live().shards[0], op).await })
-    }
-
-    fn tool<'a>(&'a self, op: &'a ToolOp) -> BoxFuture<'a, Result<ToolReply>> {
-        // Shard 0 also has the tools, whatever the layout.
-        Box::pin(async move { toolkit::tool(&self.live().shards[0], op).await })
-    }
-
-    fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {
-        Box::pin(sharded::upkeep::sweep(self, limit))
-    }
-
-    fn audit(&self, audit: Audit) -> BoxFuture<'_, Result<Audited>> {
-        Box::pin(sharded::upkeep::audit(self, audit))
-    }
-
-    fn doctor(&self) -> BoxFuture<'_, Result<Vec<Check>>> {
-        Box::pin(async move { doctor::examine(&self.live().shards, &self.shown, self.durability).await })
+        }
     }
 }

@@ -1,12 +1,13 @@
 //! The embedded store: one SQLite file, any number of processes on one machine, no server.
 //!
 //! One thread per process writes (`writer`), another one extends leases, so that heartbeats wait for nothing else. Others read
-//! (`reader`): one looks up, one searches. Notifications wake waiting callers (`notify`). Each verb is a function over a transaction
+//! (`reader`): one looks up, one searches. Notifications wake waiting callers (`notify`). `calls` takes each call to one of them. Each verb is a function over a transaction
 //! (`tx`) in its own file, with its SQL in `sql/`.
 //! `sql/0001_init.sql` describes the tables and why they are narrow; `row_number` describes how a record is found by its
 //! id.
 
 mod audit;
+mod calls;
 mod compact;
 mod doctor;
 mod engine;
@@ -27,6 +28,8 @@ use std::{
     time::Duration,
 };
 
+use futures_util::TryFutureExt as _;
+
 use self::{
     engine::{
         fault::Step,
@@ -38,23 +41,16 @@ use self::{
         writer::{Cost, Writer},
     },
     notify::{Notifier, wait},
-    verbs::{act, doc, enqueue, extend, queue, read, reserve, settle, sweep, take},
+    verbs::{queue, read},
 };
 use crate::{
     core::{
         error::{Error, ErrorKind, Result},
-        id::JobId,
-        job::{JobRecord, NewJob},
         limits::{LEASE_MIN, PAYLOAD_BYTES_MAX},
-        notes::Notes,
-        time::Timestamp,
     },
     store::{
-        Acted, Action, Audit, Audited, Batch, BoxFuture, CallId, Check, Counts, DocOp, DocReply, Durability,
-        Enqueued, Heartbeat, Histogram, Identity, LeaseStatus, List, Page, QueueOp, QueueReply, QueueRequest,
-        Reserve, Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming,
-        check_act, check_batch, check_extend, check_limit, check_queue_op, check_settle, check_upcoming,
-        clock::Clock,
+        Batch, BoxFuture, Call, Durability, Heartbeat, Identity, QueueRequest, Reply, Store, all_answered,
+        clock::Clock, reply,
     },
 };
 
@@ -273,222 +269,47 @@ impl Store for SqliteStore {
         self.options.durability
     }
 
+    fn shard(&self) -> u16 {
+        0
+    }
+
     fn as_any(&self) -> Option<&dyn std::any::Any> {
         Some(self)
     }
 
-    fn identity(&self) -> BoxFuture<'_, Result<Identity>> {
-        Box::pin(async {
-            if let Some(identity) = self.identity.get() {
-                return Ok(*identity);
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Reply>> {
+        match call {
+            Call::Identity => reply(calls::identity(self)),
+            Call::Now => reply(async { calls::now(self) }),
+            Call::Enqueue { call, jobs, .. } => reply(calls::enqueue(self, call, jobs).map_ok(all_answered)),
+            Call::Reserve(request) => reply(calls::reserve(self, request)),
+            Call::Extend(beats) => reply(calls::extend(self, beats)),
+            Call::Settle { batch, then } => reply(calls::settle(self, batch, then)),
+            Call::Take(take) => reply(calls::take(self, take)),
+            Call::Wait { queues, at_most } => reply(wait::wait(self, queues, at_most)),
+            Call::Get(id) => reply(self.reader.read(move |tx| read::get(tx, id))),
+            Call::Holder(key) => {
+                let key = key.clone();
+                reply(self.reader.read(move |tx| read::holder(tx, &key)))
             }
-            let identity = match self.read_identity().await? {
-                Some(identity) => identity,
-                // The disk was full when the file was opened.
-                None if self.writer.is_some() => {
-                    self.write(1, 0, true, |tx| Ok(schema::make_identity(tx.conn)?)).await?
-                }
-                None => {
-                    let path = self.database.path().display();
-                    return Err(Error::new(
-                        ErrorKind::Unsupported,
-                        format!("{path} has no identity yet, and nothing was written"),
-                    )
-                    .with_hint("open it once without mode=ro, as a user who may write it"));
-                }
-            };
-            Ok(*self.identity.get_or_init(|| identity))
-        })
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {
-        // Who asks for the time may only want to know whether the store is there.
-        Box::pin(async {
-            self.database.check_in_place()?;
-            Ok(self.options.clock.now())
-        })
-    }
-
-    fn enqueue<'a>(&'a self, call: CallId, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
-        Box::pin(async move {
-            check_batch("jobs", jobs.len())?;
-            let bytes = jobs.iter().map(|job| job.payload.bytes.len()).sum();
-            let (jobs, max) = (jobs.to_vec(), self.options.payload_bytes_max);
-            let Some(writer) = &self.writer else { return Err(self.database.only_looked_at()) };
-            let cost = Cost { items: jobs.len(), bytes, synced: true, grows: true };
-            writer.write(cost, move |tx| enqueue::enqueue(tx, call, &jobs, max)).await
-        })
-    }
-
-    fn reserve<'a>(&'a self, request: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
-        Box::pin(async move {
-            request.check()?;
-            let request = request.clone();
-            let queues = request.queues.clone();
-            let mut batch = self.write(request.n, 0, false, move |tx| reserve::reserve(tx, &request)).await?;
-            self.leave_to_others(&mut batch, &queues);
-            Ok(batch)
-        })
-    }
-
-    fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
-        Box::pin(async move {
-            check_extend(beats)?;
-            let beats = beats.to_vec();
-            let bytes = beats.iter().filter_map(|beat| beat.notes.as_ref()).map(Notes::bytes).sum();
-            let cost = Cost { items: beats.len(), bytes, synced: false, grows: false };
-            let Some(writer) = &self.heartbeats else { return Err(self.database.only_looked_at()) };
-            writer.write(cost, move |tx| extend::extend(tx, &beats)).await
-        })
-    }
-
-    fn settle<'a>(
-        &'a self,
-        batch: &'a [Settlement],
-        then: Option<&'a Reserve>,
-    ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>> {
-        Box::pin(async move {
-            check_settle(batch)?;
-            then.map_or(Ok(()), Reserve::check)?;
-            let (batch, then, items) = (batch.to_vec(), then.cloned(), batch.len());
-            let bytes = batch.iter().filter_map(Settlement::result).map(|result| result.bytes.len()).sum();
-            let queues = then.as_ref().map(|request| request.queues.clone()).unwrap_or_default();
-            let (reserved, does_reserve) = (Arc::<Mutex<Vec<Heartbeat>>>::default(), then.is_some());
-            let leases = Arc::clone(&reserved);
-            let work = move |tx: &mut Tx<'_>| {
-                let answer = settle::settle(tx, &batch, then.as_ref())?;
-                let jobs = answer.1.iter().flat_map(|batch| &batch.jobs);
-                *held(&leases) = jobs.map(|reserved| reserved.lease.into()).collect();
-                Ok(answer)
-            };
-            let answer = self.write(items, bytes, true, work);
-            let mut answer = if does_reserve && self.options.durability == Durability::Full {
-                tokio::select! {
-                    biased;
-                    answer = answer => answer?,
-                    never = self.keep(&reserved) => match never {},
-                }
-            } else {
-                answer.await?
-            };
-            if let Some(batch) = &mut answer.1 {
-                self.leave_to_others(batch, &queues);
+            Call::List(list) => reply(calls::list(self, list)),
+            Call::Count(queue) => {
+                let queue = queue.map(str::to_owned);
+                reply(self.reader.search(move |tx| read::count(tx, queue.as_deref())))
             }
-            Ok(answer)
-        })
-    }
-
-    fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>> {
-        Box::pin(async move {
-            take.check()?;
-            let take = take.clone();
-            self.write(take.n, 0, true, move |tx| take::take(tx, &take)).await
-        })
-    }
-
-    fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>> {
-        Box::pin(wait::wait(self, queues, at_most))
-    }
-
-    fn get(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobRecord>>> {
-        Box::pin(self.reader.read(move |tx| read::get(tx, id)))
-    }
-
-    fn holder<'a>(&'a self, key: &'a UniqueKey) -> BoxFuture<'a, Result<Option<JobRecord>>> {
-        let key = key.clone();
-        Box::pin(self.reader.read(move |tx| read::holder(tx, &key)))
-    }
-
-    fn list<'a>(&'a self, list: &'a List) -> BoxFuture<'a, Result<Page>> {
-        Box::pin(async move {
-            check_limit("list", list.limit)?;
-            let list = list.clone();
-            self.reader.search(move |tx| read::list(tx, &list)).await
-        })
-    }
-
-    fn count<'a>(&'a self, queue: Option<&'a str>) -> BoxFuture<'a, Result<Counts>> {
-        let queue = queue.map(str::to_owned);
-        Box::pin(self.reader.search(move |tx| read::count(tx, queue.as_deref())))
-    }
-
-    fn upcoming<'a>(&'a self, upcoming: &'a Upcoming) -> BoxFuture<'a, Result<Histogram>> {
-        Box::pin(async move {
-            check_upcoming(upcoming)?;
-            let upcoming = upcoming.clone();
-            self.reader.search(move |tx| read::upcoming(tx, &upcoming)).await
-        })
-    }
-
-    fn act<'a>(&'a self, targets: &'a [Target], action: &'a Action) -> BoxFuture<'a, Result<Vec<Acted>>> {
-        Box::pin(async move {
-            check_act(targets, action, self.options.payload_bytes_max)?;
-            let bytes = match action {
-                Action::EditPayload(payload) => payload.bytes.len() * targets.len(),
-                _ => 0,
-            };
-            let (targets, action) = (targets.to_vec(), action.clone());
-            self.write(targets.len(), bytes, true, move |tx| act::act(tx, &targets, &action)).await
-        })
-    }
-
-    fn queue<'a>(&'a self, name: &'a str, op: &'a QueueOp) -> BoxFuture<'a, Result<QueueReply>> {
-        Box::pin(async move {
-            check_queue_op(name, op)?;
-            let (name, op) = (name.to_owned(), op.clone());
-            let items = match op {
-                QueueOp::Show => return self.reader.read(move |tx| queue::show(tx, &name)).await,
-                QueueOp::Purge(limit) => limit,
-                QueueOp::Pause { .. }
-                | QueueOp::Resume
-                | QueueOp::Set(_)
-                | QueueOp::Replace(_)
-                | QueueOp::Open { .. } => 1,
-            };
-            self.write(items, 0, true, move |tx| queue::change(tx, &name, &op)).await
-        })
-    }
-
-    fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>> {
-        let after = after.map(str::to_owned);
-        Box::pin(self.reader.read(move |tx| queue::names(tx, after.as_deref())))
-    }
-
-    fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>> {
-        Box::pin(async move {
-            op.check()?;
-            let op = op.clone();
-            match &op {
-                DocOp::Get { .. } | DocOp::List { .. } => self.reader.read(move |tx| doc::doc(tx, &op)).await,
-                DocOp::Remove { .. } => self.write(1, 0, true, move |tx| doc::doc(tx, &op)).await,
-                DocOp::Put { value, .. } => {
-                    self.write(1, value.len(), true, move |tx| doc::doc(tx, &op)).await
-                }
+            Call::Upcoming(upcoming) => reply(calls::upcoming(self, upcoming)),
+            Call::Act { targets, action } => reply(calls::act(self, targets, action)),
+            Call::Queue { name, op } => reply(calls::queue(self, name, op)),
+            Call::Queues(after) => {
+                let after = after.map(str::to_owned);
+                reply(self.reader.read(move |tx| queue::names(tx, after.as_deref())))
             }
-        })
-    }
-
-    fn tool<'a>(&'a self, op: &'a ToolOp) -> BoxFuture<'a, Result<ToolReply>> {
-        Box::pin(toolkit::tool(self, op))
-    }
-
-    fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {
-        Box::pin(async move {
-            check_limit("sweep", limit)?;
-            let after = self.sweep_from().take();
-            let work = move |tx: &mut Tx<'_>| sweep::sweep(tx, limit, after.as_deref());
-            let (swept, next) = self.write(limit, 0, false, work).await?;
-            *self.sweep_from() = next;
-            Ok(swept)
-        })
-    }
-
-    fn audit(&self, audit: Audit) -> BoxFuture<'_, Result<Audited>> {
-        Box::pin(audit::audit(self, audit))
-    }
-
-    fn doctor(&self) -> BoxFuture<'_, Result<Vec<Check>>> {
-        Box::pin(doctor::examine(self))
+            Call::Doc(op) => reply(calls::doc(self, op)),
+            Call::Tool(op) => reply(toolkit::tool(self, op)),
+            Call::Sweep(limit) => reply(calls::sweep(self, limit)),
+            Call::Audit(audit) => reply(audit::audit(self, audit)),
+            Call::Doctor => reply(doctor::examine(self)),
+        }
     }
 }
 
@@ -496,8 +317,12 @@ impl Store for SqliteStore {
 mod tests {
     use super::*;
     use crate::{
-        core::{id::IdMaker, job::Payload},
-        store::{Lease, Verdict, clock::ManualClock},
+        core::{
+            id::IdMaker,
+            job::{NewJob, Payload},
+            time::Timestamp,
+        },
+        store::{CallId, Lease, LeaseStatus, Reserve, Settled, Settlement, Verdict, clock::ManualClock},
     };
 
     struct Rig {

@@ -5,6 +5,8 @@
 //! below.
 
 mod act;
+#[cfg(feature = "http")]
+pub(crate) mod call;
 mod lease;
 mod line;
 mod read;

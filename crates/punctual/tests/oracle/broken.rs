@@ -9,12 +9,10 @@ use std::{
 };
 
 use punctual::{
-    JobId, JobRecord, NewJob, Result, Timestamp, When,
+    Result, When,
     store::{
-        Acted, Action, Audit, Audited, Batch, BoxFuture, CallId, Check, Counts, DocOp, DocReply, Durability,
-        Enqueued, Heartbeat, Histogram, Identity, Lease, LeaseStatus, List, Page, QueueOp, QueueReply,
-        Reserve, Settled, Settlement, Store, Swept, Take, Target, ToolOp, ToolReply, UniqueKey, Upcoming,
-        Verdict,
+        Action, Batch, BoxFuture, Call, Durability, Heartbeat, Lease, QueueOp, Reply, Reserve, Settlement,
+        Store, Take, Target, Verdict,
     },
 };
 
@@ -101,6 +99,58 @@ impl Broken {
         if self.bug == Bug::FencesFall { Lease { fence: u64::MAX - lease.fence, ..lease } } else { lease }
     }
 
+    async fn extend_as(&self, beats: &[Heartbeat]) -> Result<Reply> {
+        let mut current = Vec::new();
+        for beat in beats {
+            current.push(Heartbeat {
+                lease: self.lease(beat.lease, Bug::UnfencedExtend).await?,
+                ..beat.clone()
+            });
+        }
+        self.inner.call(Call::Extend(&current)).await
+    }
+
+    async fn settle_as(&self, batch: &[Settlement], then: Option<&Reserve>) -> Result<Reply> {
+        let mut settlements = Vec::new();
+        for Settlement { lease, verdict } in batch {
+            let lease = self.lease(*lease, Bug::UnfencedSettle).await?;
+            let verdict = match verdict {
+                Verdict::Release if self.bug == Bug::ReleaseCounts => {
+                    Verdict::Retry { at: When::Now, error: "released".to_owned() }
+                }
+                other => other.clone(),
+            };
+            settlements.push(Settlement { lease, verdict });
+        }
+        let then = then.map(|want| self.reserve_as(want));
+        let (answers, batch) = self.inner.settle(&settlements, then.as_ref()).await?;
+        Ok((answers, batch.map(|batch| self.batch_as(batch))).into())
+    }
+
+    async fn act_as(&self, targets: &[Target], action: &Action) -> Result<Reply> {
+        let mut targets = targets.to_vec();
+        targets.iter_mut().filter(|_| self.bug == Bug::GuardIgnored).for_each(|t| t.guard = None);
+        let action = match action {
+            Action::Cancel { .. } if self.bug == Bug::CancelWithoutReason => &Action::Cancel { reason: None },
+            action => action,
+        };
+        self.inner.call(Call::Act { targets: &targets, action }).await
+    }
+
+    fn queue_as(&self, op: &QueueOp) -> QueueOp {
+        match op {
+            QueueOp::Purge(n) if self.bug == Bug::PurgeTakesOneMore && 0 < *n && *n < 1_000 => {
+                QueueOp::Purge(n + 1)
+            }
+            QueueOp::Replace(replace) if self.bug == Bug::ReplaceSetsAnyway => {
+                QueueOp::Set(Box::new(replace.new.clone()))
+            }
+            QueueOp::Open { group: None } if self.bug == Bug::OpenIgnored => QueueOp::Show,
+            QueueOp::Open { group: Some(_) } if self.bug == Bug::OpenOfGroupIgnored => QueueOp::Show,
+            op => op.clone(),
+        }
+    }
+
     fn reserve_as(&self, want: &Reserve) -> Reserve {
         let mut want = want.clone();
         if self.bug == Bug::RepeatedReserveHandsOutMore {
@@ -124,7 +174,6 @@ impl Broken {
 
 impl punctual::store::sealed::Sealed for Broken {}
 
-#[deny(clippy::missing_trait_methods)]
 impl Store for Broken {
     fn url(&self) -> &str {
         self.inner.url()
@@ -142,164 +191,38 @@ impl Store for Broken {
         None
     }
 
-    fn identity(&self) -> BoxFuture<'_, Result<Identity>> {
-        self.inner.identity()
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp>> {
-        self.inner.now()
-    }
-
-    fn enqueue<'a>(&'a self, mut call: CallId, jobs: &'a [NewJob]) -> BoxFuture<'a, Result<Vec<Enqueued>>> {
-        Box::pin(async move {
-            if self.bug == Bug::RepeatedEnqueueInsertsAgain {
-                call.number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
-            }
-            let mut jobs = jobs.to_vec();
-            for job in jobs.iter_mut().filter(|_| self.bug == Bug::DelayGrows) {
-                if let When::In(delay) = &mut job.run_at {
-                    *delay += Duration::from_millis(1);
+    fn call<'a>(&'a self, call: Call<'a>) -> BoxFuture<'a, Result<Reply>> {
+        match call {
+            Call::Enqueue { mut call, jobs, partial } => Box::pin(async move {
+                if self.bug == Bug::RepeatedEnqueueInsertsAgain {
+                    call.number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
                 }
-            }
-            self.inner.enqueue(call, &jobs).await
-        })
-    }
-
-    fn enqueue_each<'a>(
-        &'a self,
-        call: CallId,
-        jobs: &'a [NewJob],
-    ) -> BoxFuture<'a, Result<Vec<Option<Enqueued>>>> {
-        Box::pin(async move { Ok(self.enqueue(call, jobs).await?.into_iter().map(Some).collect()) })
-    }
-
-    fn reserve<'a>(&'a self, want: &'a Reserve) -> BoxFuture<'a, Result<Batch>> {
-        Box::pin(async move { Ok(self.batch_as(self.inner.reserve(&self.reserve_as(want)).await?)) })
-    }
-
-    fn extend<'a>(&'a self, beats: &'a [Heartbeat]) -> BoxFuture<'a, Result<Vec<LeaseStatus>>> {
-        Box::pin(async move {
-            let mut current = Vec::new();
-            for Heartbeat { lease, notes, company, lasts } in beats {
-                let lease = self.lease(*lease, Bug::UnfencedExtend).await?;
-                current.push(Heartbeat { lease, notes: notes.clone(), company: *company, lasts: *lasts });
-            }
-            self.inner.extend(&current).await
-        })
-    }
-
-    fn settle<'a>(
-        &'a self,
-        batch: &'a [Settlement],
-        then: Option<&'a Reserve>,
-    ) -> BoxFuture<'a, Result<(Vec<Settled>, Option<Batch>)>> {
-        Box::pin(async move {
-            let mut settlements = Vec::new();
-            for Settlement { lease, verdict } in batch {
-                let lease = self.lease(*lease, Bug::UnfencedSettle).await?;
-                let verdict = match verdict {
-                    Verdict::Release if self.bug == Bug::ReleaseCounts => {
-                        Verdict::Retry { at: When::Now, error: "released".to_owned() }
+                let mut jobs = jobs.to_vec();
+                for job in jobs.iter_mut().filter(|_| self.bug == Bug::DelayGrows) {
+                    if let When::In(delay) = &mut job.run_at {
+                        *delay += Duration::from_millis(1);
                     }
-                    other => other.clone(),
-                };
-                settlements.push(Settlement { lease, verdict });
+                }
+                self.inner.call(Call::Enqueue { call, jobs: &jobs, partial }).await
+            }),
+            Call::Reserve(want) => Box::pin(async move {
+                Ok(self.batch_as(self.inner.reserve(&self.reserve_as(want)).await?).into())
+            }),
+            Call::Extend(beats) => Box::pin(self.extend_as(beats)),
+            Call::Settle { batch, then } => Box::pin(self.settle_as(batch, then)),
+            Call::Take(take) if self.bug == Bug::TakeTakesAll => Box::pin(async move {
+                let take = Take { older_than: Duration::ZERO, ..take.clone() };
+                self.inner.call(Call::Take(&take)).await
+            }),
+            Call::Act { targets, action } => Box::pin(self.act_as(targets, action)),
+            Call::Queue { name, op } => Box::pin(async move {
+                let op = self.queue_as(op);
+                self.inner.call(Call::Queue { name, op: &op }).await
+            }),
+            Call::Sweep(limit) if self.bug == Bug::SweepDoesOneMore && 0 < limit && limit < 1_000 => {
+                self.inner.call(Call::Sweep(limit + 1))
             }
-            let then = then.map(|want| self.reserve_as(want));
-            let (answers, batch) = self.inner.settle(&settlements, then.as_ref()).await?;
-            Ok((answers, batch.map(|batch| self.batch_as(batch))))
-        })
-    }
-
-    fn take<'a>(&'a self, take: &'a Take) -> BoxFuture<'a, Result<Vec<JobRecord>>> {
-        Box::pin(async move {
-            let mut take = take.clone();
-            if self.bug == Bug::TakeTakesAll {
-                take.older_than = Duration::ZERO;
-            }
-            self.inner.take(&take).await
-        })
-    }
-
-    fn wait<'a>(&'a self, queues: &'a [String], at_most: Duration) -> BoxFuture<'a, Result<()>> {
-        self.inner.wait(queues, at_most)
-    }
-
-    fn get(&self, id: JobId) -> BoxFuture<'_, Result<Option<JobRecord>>> {
-        self.inner.get(id)
-    }
-
-    fn holder<'a>(&'a self, key: &'a UniqueKey) -> BoxFuture<'a, Result<Option<JobRecord>>> {
-        self.inner.holder(key)
-    }
-
-    fn list<'a>(&'a self, list: &'a List) -> BoxFuture<'a, Result<Page>> {
-        self.inner.list(list)
-    }
-
-    fn count<'a>(&'a self, queue: Option<&'a str>) -> BoxFuture<'a, Result<Counts>> {
-        self.inner.count(queue)
-    }
-
-    fn upcoming<'a>(&'a self, upcoming: &'a Upcoming) -> BoxFuture<'a, Result<Histogram>> {
-        self.inner.upcoming(upcoming)
-    }
-
-    fn act<'a>(&'a self, targets: &'a [Target], action: &'a Action) -> BoxFuture<'a, Result<Vec<Acted>>> {
-        Box::pin(async move {
-            let mut targets = targets.to_vec();
-            targets.iter_mut().filter(|_| self.bug == Bug::GuardIgnored).for_each(|t| t.guard = None);
-            match action {
-                Action::Cancel { .. } if self.bug == Bug::CancelWithoutReason => {
-                    self.inner.act(&targets, &Action::Cancel { reason: None }).await
-                }
-                action => self.inner.act(&targets, action).await,
-            }
-        })
-    }
-
-    fn queue<'a>(&'a self, name: &'a str, op: &'a QueueOp) -> BoxFuture<'a, Result<QueueReply>> {
-        Box::pin(async move {
-            match op {
-                QueueOp::Purge(n) if self.bug == Bug::PurgeTakesOneMore && 0 < *n && *n < 1_000 => {
-                    self.inner.queue(name, &QueueOp::Purge(n + 1)).await
-                }
-                QueueOp::Replace(replace) if self.bug == Bug::ReplaceSetsAnyway => {
-                    self.inner.queue(name, &QueueOp::Set(Box::new(replace.new.clone()))).await
-                }
-                QueueOp::Open { group: None } if self.bug == Bug::OpenIgnored => {
-                    self.inner.queue(name, &QueueOp::Show).await
-                }
-                QueueOp::Open { group: Some(_) } if self.bug == Bug::OpenOfGroupIgnored => {
-                    self.inner.queue(name, &QueueOp::Show).await
-                }
-                op => self.inner.queue(name, op).await,
-            }
-        })
-    }
-
-    fn queues<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<Vec<String>>> {
-        self.inner.queues(after)
-    }
-
-    fn doc<'a>(&'a self, op: &'a DocOp) -> BoxFuture<'a, Result<DocReply>> {
-        self.inner.doc(op)
-    }
-
-    fn tool<'a>(&'a self, op: &'a ToolOp) -> BoxFuture<'a, Result<ToolReply>> {
-        self.inner.tool(op)
-    }
-
-    fn sweep(&self, limit: usize) -> BoxFuture<'_, Result<Swept>> {
-        let more = self.bug == Bug::SweepDoesOneMore && 0 < limit && limit < 1_000;
-        self.inner.sweep(limit + usize::from(more))
-    }
-
-    fn audit(&self, audit: Audit) -> BoxFuture<'_, Result<Audited>> {
-        self.inner.audit(audit)
-    }
-
-    fn doctor(&self) -> BoxFuture<'_, Result<Vec<Check>>> {
-        self.inner.doctor()
+            call => self.inner.call(call),
+        }
     }
 }

@@ -11,7 +11,7 @@ use reqwest::{
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue},
     redirect::Policy,
 };
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::Deserialize;
 
 use crate::{
     core::error::{Error, ErrorKind, Result},
@@ -104,14 +104,13 @@ impl Link {
     /// # Errors
     /// `Unavailable` if the server was not reached, `UnknownOutcome` if its answer was lost, else what it says. An answer of
     /// something else, such as a proxy, is one of the two once the server has answered a call.
-    pub(super) async fn call<R: DeserializeOwned>(
+    pub(super) async fn call<R>(
         &self,
         name: &str,
-        body: &impl Serialize,
+        body: Vec<u8>,
         at_most: Duration,
+        read: impl FnOnce(&[u8]) -> serde_json::Result<R>,
     ) -> Result<R> {
-        let body = serde_json::to_vec(body)
-            .map_err(|e| Error::invalid(format!("could not encode the call {name}")).with_source(e))?;
         let url = self.base.join(name).expect("invariant: the name of a call is a path");
         let sent = self.client.post(url).body(body).timeout(at_most).send().await;
         let mut answer = sent.map_err(|e| self.lost(e))?;
@@ -126,13 +125,13 @@ impl Link {
         if !status.is_success() {
             return Err(self.refused(name, status, &bytes));
         }
-        let answer = serde_json::from_slice(&bytes).map_err(|e| self.odd(name).with_source(e))?;
+        let answer = read(&bytes).map_err(|e| self.odd(name).with_source(e))?;
         self.is_known.store(true, Ordering::Relaxed);
         Ok(answer)
     }
 
     /// Returns the error for an answer of success that no server of punctual gives. The call can have been done.
-    pub(super) fn odd(&self, name: &str) -> Error {
+    fn odd(&self, name: &str) -> Error {
         let text = format!("the answer of {} to {name} is not one of a punctual server", self.shown);
         let kind = if self.is_known() { ErrorKind::UnknownOutcome } else { ErrorKind::Unsupported };
         Error::new(kind, text)

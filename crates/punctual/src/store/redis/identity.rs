@@ -6,12 +6,32 @@ use crate::{
     core::error::{Error, ErrorKind, Result},
     store::{
         Identity,
-        redis::{scripts::reply::Reply, sharded::shard::Shard},
+        redis::{
+            RedisStore,
+            connection::fault,
+            scripts::reply::Reply,
+            sharded::{copies, lease::is_away, shard::Shard},
+        },
     },
 };
 
-/// Returns the identity, and makes it if there is none. Concurrent callers get the same one.
-pub(super) async fn identity(first: &Shard) -> Result<Identity> {
+/// Returns the identity of the store.
+///
+/// It is asked for each time: the server can be emptied, or started again without its data.
+pub(super) async fn of_store(store: &RedisStore) -> Result<Identity> {
+    let shards = &store.live().shards;
+    let asked = if is_away(shards, 0) { Err(fault::away()) } else { of_first_shard(&shards[0]).await };
+    match asked {
+        // The identity is made before the other shards get their copies, so a copy proves it.
+        Err(error) if 1 < shards.len() && fault::is_away(&error) => {
+            copies::identity(shards).await.ok_or(error)
+        }
+        asked => asked,
+    }
+}
+
+/// Asks shard 0 for it, which makes it if there is none. Concurrent callers get the same one.
+pub(super) async fn of_first_shard(first: &Shard) -> Result<Identity> {
     let new = Identity::of(fastrand::u64(..)).to_string().into_bytes();
     decode(&first.ask(&SCRIPTS.identity, &[], vec![new]).await?.bytes()?)
 }

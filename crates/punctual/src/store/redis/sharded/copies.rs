@@ -40,7 +40,7 @@ pub(crate) async fn leave(live: &Live, shard: &Shard) {
         return;
     }
     let left = async {
-        let identity = identity::identity(&live.shards[0]).await?.to_string().into_bytes();
+        let identity = identity::of_first_shard(&live.shards[0]).await?.to_string().into_bytes();
         tell_with(shard, layout.epoch, vec![layout.encode(), layout.pins.encode(), identity]).await
     };
     match left.await {

@@ -43,18 +43,29 @@ const _: () = assert!(BATCH_MAX / GROUPS_PER_SCRIPT_MAX < u8::MAX as usize);
 /// How often the layout can change during one call.
 const CHANGES_MAX: usize = 16;
 
-/// Enqueues all jobs, or fails.
-pub(crate) async fn enqueue(store: &RedisStore, call: CallId, jobs: &[NewJob]) -> Result<Vec<Enqueued>> {
+/// Enqueues all jobs, or fails. If `partial`: enqueues those whose shards can be reached, and fails if none can.
+pub(crate) async fn enqueue(
+    store: &RedisStore,
+    call: CallId,
+    jobs: &[NewJob],
+    partial: bool,
+) -> Result<Vec<Option<Enqueued>>> {
     let (answers, away) = enqueue_each(store, call, jobs).await?;
-    let all = answers.iter().cloned().collect::<Option<Vec<_>>>();
-    all.ok_or_else(|| {
+    let (is_whole, has_part) = (answers.iter().all(Option::is_some), answers.iter().any(Option::is_some));
+    if !partial && !is_whole {
         let error = away.unwrap_or_else(fault::away);
-        if answers.iter().any(Option::is_some) { error.in_part() } else { error }
-    })
+        return Err(if has_part { error.in_part() } else { error });
+    }
+    // If no part is available, the store is unavailable.
+    let live = store.live();
+    match away {
+        Some(error) if !has_part && (0..live.shards.len()).all(|at| is_away(&live.shards, at)) => Err(error),
+        _ => Ok(answers),
+    }
 }
 
 /// Enqueues the jobs whose shards can be reached; `None` for the others, and why.
-pub(crate) async fn enqueue_each(
+async fn enqueue_each(
     store: &RedisStore,
     call: CallId,
     jobs: &[NewJob],
