@@ -158,7 +158,7 @@ replies! {
     /// To `wait`.
     Woken(()),
     /// To `get` and `holder`.
-    Job(Option<Box<JobRecord>>),
+    Found(Option<Box<JobRecord>>),
     /// To `list`.
     Page(Page),
     /// To `count`.
@@ -191,7 +191,7 @@ pub(crate) trait Replied: Sized {
 
 impl From<Option<JobRecord>> for Reply {
     fn from(job: Option<JobRecord>) -> Self {
-        Self::Job(job.map(Box::new))
+        Self::Found(job.map(Box::new))
     }
 }
 

@@ -126,7 +126,7 @@ impl RedisStore {
     /// Makes scripts assume that this process wakes only for these times, until it is called with `None`.
     #[cfg(feature = "testing")]
     #[doc(hidden)]
-    pub fn say_that_it_holds(&self, times: Option<&[crate::Timestamp]>) {
+    pub fn say_that_it_holds(&self, times: Option<&[crate::core::time::Timestamp]>) {
         for shard in &self.live().shards {
             *lock(&shard.held) = times.map(<[_]>::to_vec);
         }
