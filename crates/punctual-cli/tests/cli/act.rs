@@ -25,7 +25,8 @@ fn a_job_is_changed_by_its_id() {
     t.ok(&format!("reschedule {A} --by -30m"));
     assert_eq!(show(&t, A)["run_at_ms"], 4_102_446_600_000_u64);
     t.ok(&format!("reschedule {A} --in 90s"));
-    assert!(masked(&t.ok(&format!("show {A}"))).contains("in 1m 30s"));
+    // Some seconds may have passed.
+    assert!(masked(&t.ok(&format!("show {A}"))).contains("in 1m "));
     assert_eq!(t.ok(&format!("run-now {A}")), "due now 5c1e9f0a\n");
     assert_eq!(show(&t, A)["status"], "ready");
     assert_eq!(t.ok(&format!("cancel {A} --reason enough")), "cancelled 5c1e9f0a\n");

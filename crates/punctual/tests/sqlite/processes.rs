@@ -102,6 +102,8 @@ impl Drop for Producer {
 /// How often the producer must ring, and in how many rounds.
 const RINGS: u32 = 3;
 const ROUNDS_MAX: u32 = 12;
+/// How many notifications of earlier jobs can be late.
+const LATE_MAX: u32 = ROUNDS_MAX;
 
 /// Waits for jobs of the producer, and asserts that it rings. A wait that finds a job by itself looks into the file first. It may do so
 /// between a commit and its notification: then the round shows nothing. Where nobody rings, every job is found that way.
@@ -121,7 +123,20 @@ async fn assert_it_rings(folder: &Folder, store: &SqliteStore, producer: &mut Pr
         // One look at the version is the wait's own, when it lasts.
         let looked = store.operations() - before - 2;
         let take = Take { queue: "mail".to_owned(), n: 1, older_than: Duration::ZERO };
-        assert_eq!(store.take(&take).await.unwrap().len(), 1, "round {round}");
+        let mut taken = store.take(&take).await.unwrap().len();
+        if taken == 0 {
+            println!("round {round}: told of the job before, which a look had found first");
+            for _ in 0..LATE_MAX {
+                store.wait(&queues, Duration::from_secs(30)).await.unwrap();
+                taken += store.take(&take).await.unwrap().len();
+                if 0 < taken {
+                    break;
+                }
+            }
+            assert_eq!(taken, 1, "round {round}");
+            continue;
+        }
+        assert_eq!(taken, 1, "round {round}");
         if looked <= 1 {
             rang += 1;
         } else {
