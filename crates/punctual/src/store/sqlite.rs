@@ -252,6 +252,12 @@ impl SqliteStore {
         let Some(writer) = &self.writer else { return Err(self.database.only_looked_at()) };
         writer.write(Cost { items, bytes, synced, grows: false }, work).await
     }
+
+    /// Returns the error that a new job would meet on a full disk.
+    async fn check_room(&self) -> Result<()> {
+        let Some(writer) = &self.writer else { return Err(self.database.only_looked_at()) };
+        writer.write(Cost { items: 1, bytes: 0, synced: true, grows: true }, |_| Ok(())).await
+    }
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -33,6 +33,12 @@ fn is_full(error: &punctual::Error) -> bool {
     error.kind() == ErrorKind::StoreFull
 }
 
+/// What the doctor says of the disk.
+async fn disk_of(store: &SqliteStore) -> Check {
+    let checks = store.doctor().await.unwrap();
+    checks.into_iter().find(|check| check.name == "disk").unwrap()
+}
+
 async fn fill_and_drain(folder: &Path) {
     let path = folder.join("jobs.db");
     let open = || SqliteStore::open(&path, SqliteOptions::default()).unwrap();
@@ -51,6 +57,8 @@ async fn fill_and_drain(folder: &Path) {
         }
     };
     assert!(is_full(&error), "{error}");
+    let disk = disk_of(&store).await;
+    assert!(disk.level == CheckLevel::Fail && disk.text.ends_with("disk is full"), "{disk:?}");
 
     // A worker's calls, and those of an operator.
     let batch = store.reserve(&want(4)).await.unwrap();
@@ -76,6 +84,7 @@ async fn fill_and_drain(folder: &Path) {
     // The file has room inside now, and later the disk.
     std::fs::remove_file(filled).unwrap();
     assert!(enqueue(&store, &large(2_000)).await.is_new());
+    assert_eq!(disk_of(&store).await.level, CheckLevel::Ok);
     assert!(folder.join("jobs.db-ballast").metadata().unwrap().len() >= 1 << 20, "it is made again");
     assert_eq!(findings(&store, false).await, []);
 }

@@ -36,9 +36,9 @@ use punctual::{
     ErrorKind, JobId, NewJob, Payload, Priority, State, Timestamp, Unique, When,
     job::IdMaker,
     store::{
-        Action, Audit, AuditCursor, CallId, CheckLevel, Durability, Enqueued, Finding, Keep, Lease, QueueOp,
-        QueueReply, QueueRequest, QueueSettings, Rate, Reserve, Settled, Settlement, Store, Take, Upcoming,
-        Verdict,
+        Action, Audit, AuditCursor, CallId, Check, CheckLevel, Durability, Enqueued, Finding, Keep, Lease,
+        QueueOp, QueueReply, QueueRequest, QueueSettings, Rate, Reserve, Settled, Settlement, Store, Take,
+        Upcoming, Verdict,
         clock::{Clock, ManualClock},
         sqlite::{SqliteOptions, SqliteStore},
     },
@@ -288,7 +288,10 @@ async fn the_doctor_finds_a_new_store_healthy() {
         let store = SqliteStore::open(folder.path(), options).unwrap();
         let checks = store.doctor().await.unwrap();
         let names: Vec<&str> = checks.iter().map(|check| &*check.name).collect();
-        assert_eq!(names, ["version", "file", "identity", "durability", "integrity", "clock", "bell", "log"]);
+        assert_eq!(
+            names,
+            ["version", "file", "identity", "durability", "integrity", "clock", "bell", "disk", "log"]
+        );
         assert!(checks.iter().all(|check| check.level == CheckLevel::Ok), "{checks:#?}");
         assert!(checks[3].text.starts_with(durability.name()), "{}", checks[3].text);
     }

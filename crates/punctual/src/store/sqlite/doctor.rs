@@ -11,6 +11,7 @@ use crate::{
         Check, CheckLevel, Durability, IDENTITY_NONE,
         clock::{told_ahead, was_ahead},
         sqlite::engine::{
+            ballast::is_full,
             fault::Step,
             file::{CHECKED_BYTES_MAX, WAL_KEPT_BYTES},
             place,
@@ -55,6 +56,7 @@ pub(super) async fn examine(store: &SqliteStore) -> Result<Vec<Check>> {
         integrity(store, bytes).await?,
         clock(store).await?,
         notifications(store),
+        disk(store).await,
     ];
     checks.push(if let Err(error) = store.database.check_log() {
         check(CheckLevel::Fail, "log", error.to_string(), error.hint())
@@ -83,6 +85,26 @@ async fn file(store: &SqliteStore) -> Result<Check> {
     let text = format!("{text}, of which {} KiB are free for new jobs", free_bytes / 1_024);
     let fix = "run `punctual compact` to return them to the disk";
     Ok(check(CheckLevel::Ok, "file", text, Some(fix)))
+}
+
+/// Checks whether a new job finds room on the disk.
+async fn disk(store: &SqliteStore) -> Check {
+    if store.options.read_only {
+        return ok("disk", "not tested: opened for reading only".to_owned());
+    }
+    if let Err(error) = store.check_room().await {
+        return check(CheckLevel::Fail, "disk", error.to_string(), error.hint());
+    }
+    let ballast = store.database.ballast();
+    let tried = tokio::task::spawn_blocking(move || ballast.try_again()).await;
+    match tried.map_err(std::io::Error::other).and_then(|tried| tried) {
+        Ok(()) => ok("disk", "has room for new jobs".to_owned()),
+        Err(error) if is_full(&error) => {
+            let fix = "free some space on its disk, or let jobs end: those that are stored still run";
+            check(CheckLevel::Fail, "disk", "the disk is full".to_owned(), Some(fix))
+        }
+        Err(error) => ok("disk", format!("not tested: {error}")),
+    }
 }
 
 /// Reports the identity of the store.

@@ -64,6 +64,19 @@ impl Ballast {
         fs::remove_file(&self.path).is_ok()
     }
 
+    /// Makes the smallest one once more, and removes it: whether the disk has so much room beside the one there is.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub(crate) fn try_again(&self) -> io::Result<()> {
+        let again = Self { path: with_suffix(&self.database, "-room"), database: self.database.clone() };
+        // A process that was killed may have left it.
+        again.give_up();
+        let made = again.keep(0);
+        again.give_up();
+        made
+    }
+
     fn bytes(&self) -> u64 {
         fs::metadata(&self.path).map_or(0, |meta| meta.len())
     }
