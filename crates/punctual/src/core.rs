@@ -16,6 +16,7 @@ pub(crate) mod lifecycle;
 pub mod limits;
 pub(crate) mod notes;
 pub(crate) mod outcome;
+pub(crate) mod pause;
 pub(crate) mod rate;
 pub(crate) mod registration;
 #[cfg(feature = "cron")]
@@ -26,3 +27,5 @@ pub(crate) mod steady;
 pub(crate) mod suggest;
 pub(crate) mod time;
 pub(crate) mod topic;
+pub(crate) mod unique_key;
+pub(crate) mod verdict;

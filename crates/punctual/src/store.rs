@@ -54,7 +54,7 @@ pub(crate) use self::{
     read::check_upcoming,
 };
 pub use self::{
-    act::{Acted, Action, Guard, Selector, Target, UniqueKey},
+    act::{Acted, Action, Guard, Selector, Target},
     audit::{Audit, AuditCursor, Audited, Finding},
     call::{Answer, Call, Reply},
     doc::{Doc, DocOp, DocReply, Precondition},
@@ -62,16 +62,21 @@ pub use self::{
     enqueue::{CallId, Enqueued, Existing},
     identity::Identity,
     lease::{
-        Batch, EndReason, Heartbeat, Lease, LeaseStatus, QueueRequest, Reclaimed, Reserve, Reserved, Settled,
-        Settlement, Take, Verdict,
+        Batch, Heartbeat, Lease, LeaseStatus, QueueRequest, Reclaimed, Reserve, Reserved, Settled,
+        Settlement, Take,
     },
     queue::{Counts, QueueInfo, QueueOp, QueueReply, Replace},
     read::{Histogram, List, ListCursor, Page, Upcoming},
-    settings::{GroupLimits, Keep, Order, Pause, Placement, QueueSettings},
+    settings::{GroupLimits, Keep, Order, Placement, QueueSettings},
     transaction::Transaction,
 };
 #[cfg(feature = "redis")]
 pub(crate) use self::{enqueue::check_jobs, notification::is_of_queue};
+pub use crate::core::{
+    pause::Pause,
+    unique_key::UniqueKey,
+    verdict::{EndReason, Verdict},
+};
 pub(crate) use crate::store::toolkit::Arithmetic;
 pub(crate) use crate::store::toolkit::{Allowance, Bucket, Standing};
 pub use crate::store::toolkit::{

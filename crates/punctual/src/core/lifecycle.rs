@@ -3,14 +3,12 @@
 //! The model and SQLite call it. The scripts of Redis repeat it in `store/redis/lua/state/runs.lua`. It reads no clock and touches no
 //! store.
 
-use crate::{
-    core::{
-        id::JobId,
-        job::{Payload, State, cut_error},
-        limits::{EXPIRED_LEASES_MAX, POISON_LIMIT, SNOOZE_MIN, SNOOZES_MAX},
-        time::{Timestamp, When, ceil_ms},
-    },
-    store::{EndReason, Verdict},
+use crate::core::{
+    id::JobId,
+    job::{Payload, State, cut_error},
+    limits::{EXPIRED_LEASES_MAX, POISON_LIMIT, SNOOZE_MIN, SNOOZES_MAX},
+    time::{Timestamp, When, ceil_ms},
+    verdict::{EndReason, Verdict},
 };
 
 /// The error of an attempt whose lease expired.

@@ -14,16 +14,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    core::{
-        cron::Cron,
-        error::{Error, ErrorKind, Result},
-        id::JobId,
-        job::{Concurrency, JobOptions, JobRecord, NewJob, Payload, SCHEDULE, Scope, Unique, check_name},
-        limits::{DOC_BYTES_MAX, SCHEDULE_NAME_BYTES_MAX},
-        time::{Timestamp, When},
-    },
-    store::{Pause, UniqueKey},
+use crate::core::{
+    cron::Cron,
+    error::{Error, ErrorKind, Result},
+    id::JobId,
+    job::{Concurrency, JobOptions, JobRecord, NewJob, Payload, SCHEDULE, Scope, Unique, check_name},
+    limits::{DOC_BYTES_MAX, SCHEDULE_NAME_BYTES_MAX},
+    pause::Pause,
+    time::{Timestamp, When},
+    unique_key::UniqueKey,
 };
 
 /// The prefix of the keys of their documents, and of the unique keys of their ticks.

@@ -13,6 +13,7 @@ use crate::core::{
         CONCURRENCY_MAX, GROUP_LIMITS_MAX, GROUP_WEIGHT_MAX, KEEP_SLACK_BYTES_MAX, KEEP_SLACK_DIVISOR,
         KEEP_SLACK_JOBS_MAX, NAME_BYTES_MAX, QUEUE_CONCURRENCY_MAX,
     },
+    pause::Pause,
     rate::Rate,
 };
 
@@ -256,16 +257,4 @@ impl GroupLimits {
         check_concurrency(self.concurrency, CONCURRENCY_MAX)?;
         self.rate.map_or(Ok(()), |rate| rate.check())
     }
-}
-
-/// The pause of a queue or schedule: since when, by whom and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Pause {
-    /// When it started, in Unix milliseconds.
-    pub since_ms: u64,
-    /// The name of the person or program that paused it.
-    pub by: String,
-    /// The reason, for people.
-    pub reason: String,
 }

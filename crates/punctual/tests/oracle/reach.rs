@@ -48,7 +48,7 @@ const SOURCES: [(&str, &str, &str); 13] = [
     ("Store", "pub trait Store", include_str!("../../src/store.rs")),
     ("QueueOp", "pub enum QueueOp", include_str!("../../src/store/queue.rs")),
     ("Action", "pub enum Action", include_str!("../../src/store/act.rs")),
-    ("Verdict", "pub enum Verdict", include_str!("../../src/store/lease.rs")),
+    ("Verdict", "pub enum Verdict", include_str!("../../src/core/verdict.rs")),
     ("DocOp", "pub enum DocOp", include_str!("../../src/store/doc.rs")),
     ("Precondition", "pub enum Precondition", include_str!("../../src/store/doc.rs")),
     ("LimitRule", "pub enum LimitRule", include_str!("../../src/store/toolkit/limit.rs")),
