@@ -6,7 +6,11 @@ use std::{
 };
 
 use clap::builder::styling::Style;
+use punctual::words;
 use serde::Serialize;
+
+/// Stands between groups of three digits.
+pub(crate) const SEPARATOR: char = ' ';
 
 /// The format of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -74,15 +78,7 @@ pub(crate) fn cut(text: &str, chars: usize) -> String {
 
 /// `1 204 331`.
 pub(crate) fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if 0 < i && (digits.len() - i).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
+    words::grouped(n, SEPARATOR)
 }
 
 /// `172 KiB`, `91 MiB`.
@@ -96,7 +92,7 @@ pub(crate) fn size(bytes: u64) -> String {
 
 /// `1 job`, `2 jobs`.
 pub(crate) fn counted(n: u64, noun: &str) -> String {
-    if n == 1 { format!("1 {noun}") } else { format!("{} {noun}s", grouped(n)) }
+    words::counted(n, noun, SEPARATOR)
 }
 
 /// A table without borders, so that other programs can split its columns.

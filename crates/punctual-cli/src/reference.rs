@@ -62,7 +62,7 @@ fn codes<T: std::fmt::Display>(texts: impl IntoIterator<Item = T>) -> String {
 
 /// A number: `1,000`.
 fn number(n: u64) -> String {
-    crate::output::grouped(n).replace(' ', ",")
+    punctual::words::grouped(n, ',')
 }
 
 /// A size: `64 MiB`.

@@ -1,12 +1,13 @@
 //! Reads and prints times for people. Other modules get [`When`]s and texts; the calendar is used only here.
 
-use std::{cmp::Ordering, env, time::Duration};
+use std::env;
 
 use jiff::{
     SignedDuration, Timestamp as Moment, Zoned, civil,
     fmt::temporal::Pieces,
     tz::{Offset, TimeZone, TimeZoneDatabase},
 };
+pub(crate) use punctual::words::{relative, span};
 use punctual::{Error, Timestamp, When, job::parse_duration};
 
 /// Returns whether `--tz` means the zone of this machine.
@@ -138,42 +139,6 @@ fn shown(text: &str) -> String {
     text.chars().take(64).collect()
 }
 
-/// Prints a duration in at most two units, rounded: `120ms`, `4.2s`, `1h 30m`, `3d 4h`.
-pub(crate) fn span(length: Duration) -> String {
-    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
-    let ms = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
-    if ms < 1_000 {
-        return format!("{ms}ms");
-    }
-    let tenths = ms.saturating_add(50) / 100;
-    if tenths < 100 && !tenths.is_multiple_of(10) {
-        return format!("{}.{}s", tenths / 10, tenths % 10);
-    }
-    let mut s = ms.saturating_add(500) / 1_000;
-    let largest = |s: u64| UNITS.iter().position(|(unit, _)| *unit <= s).unwrap_or(UNITS.len() - 1);
-    // Rounding to the second unit that is shown can raise the first one.
-    if let Some((second, _)) = UNITS.get(largest(s) + 1) {
-        s = (s.saturating_add(second / 2)) / second * second;
-    }
-    let first = largest(s);
-    let (unit, name) = UNITS[first];
-    match UNITS.get(first + 1) {
-        Some((second, second_name)) if second <= &(s % unit) => {
-            format!("{}{name} {}{second_name}", s / unit, s % unit / second)
-        }
-        _ => format!("{}{name}", s / unit),
-    }
-}
-
-/// Prints a time relative to now: `in 41s`, `3m 2s ago`, `now`.
-pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
-    match at.cmp(&now) {
-        Ordering::Less => format!("{} ago", span(now.since(at))),
-        Ordering::Equal => "now".to_owned(),
-        Ordering::Greater => format!("in {}", span(at.since(now))),
-    }
-}
-
 /// Prints the wall-clock time of `at`, without the date if it is that of `now`.
 pub(crate) fn wall(at: Timestamp, now: Timestamp, zone: &TimeZone) -> String {
     let zoned = |t: Timestamp| {
@@ -190,6 +155,8 @@ pub(crate) fn wall(at: Timestamp, now: Timestamp, zone: &TimeZone) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn berlin() -> Zoned {
@@ -257,33 +224,10 @@ mod tests {
     }
 
     #[test]
-    fn spans_have_two_units_at_most() {
-        for (ms, text) in [
-            (0, "0ms"),
-            (120, "120ms"),
-            (4_000, "4s"),
-            (4_249, "4.2s"),
-            (4_996, "5s"),
-            (41_000, "41s"),
-            (59_700, "1m"),
-            (62_000, "1m 2s"),
-            (5_400_000, "1h 30m"),
-            (3_600_000 + 5_000, "1h"),
-            (7_199_000, "2h"),
-            (86_399_000, "1d"),
-            (3 * 86_400_000 + 4 * 3_600_000, "3d 4h"),
-            (u64::MAX, "213503982334d 14h"),
-        ] {
-            assert_eq!(span(Duration::from_millis(ms)), text);
-        }
-    }
-
-    #[test]
     fn the_last_instant_is_shown_too() {
         let now = Timestamp::saturating_from_ms(1_795_192_330_000);
         assert_eq!(wall(Timestamp::MAX, now, &TimeZone::UTC), "at the end of 9999");
         assert_eq!(wall(now, now, &TimeZone::UTC), "16:32:10");
         assert_eq!(wall(now.after(Duration::from_hours(24)), now, &TimeZone::UTC), "2026-11-21 16:32:10");
-        assert_eq!(relative(now.after(Duration::from_secs(41)), now), "in 41s");
     }
 }

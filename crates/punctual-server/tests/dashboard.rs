@@ -153,7 +153,7 @@ async fn a_job_is_shown_with_everything_that_the_store_keeps() {
         }
         let text = site.get(&format!("/jobs/{image}")).await.text;
         assert!(text.contains("3 bytes, image/png") && text.contains("not text"), "{text}");
-        assert!(text.contains("Nothing holds it back") && text.contains("1 due"), "{text}");
+        assert!(text.contains("nothing holds it back") && text.contains("1 due"), "{text}");
         t.destroy().await.unwrap();
     }
 }

@@ -29,3 +29,4 @@ pub(crate) mod time;
 pub(crate) mod topic;
 pub(crate) mod unique_key;
 pub(crate) mod verdict;
+pub(crate) mod words;

@@ -197,6 +197,21 @@ pub mod simulation {
     pub use crate::store::simulation::Simulation;
 }
 
+/// Why jobs do not run, for the server and the command line. Not part of the interface.
+#[doc(hidden)]
+pub mod why {
+    pub use crate::{
+        runtime::client::beside,
+        store::why::{Beside, LAST_CHANCE, Reason, UNKNOWN_KIND, Words, reasons},
+    };
+}
+
+/// How people read numbers and lengths of time, for the server and the command line. Not part of the interface.
+#[doc(hidden)]
+pub mod words {
+    pub use crate::core::words::{counted, due, grouped, relative, span};
+}
+
 /// What the pages of docs/reference list. Not part of the interface.
 #[doc(hidden)]
 pub mod reference {

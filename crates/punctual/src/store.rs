@@ -34,6 +34,7 @@ pub(crate) mod toolkit;
 mod transaction;
 pub mod url;
 pub(crate) mod version_defaults;
+pub(crate) mod why;
 #[cfg(feature = "wire")]
 pub mod wire;
 

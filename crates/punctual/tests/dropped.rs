@@ -287,7 +287,10 @@ const ALL: &[(&str, Make)] = &[
 ];
 
 /// Dropped elsewhere, or without a store of its own: why the table has none of it.
-const OTHERS: [(&str, &str); 1] = [("connect", "it opens a store, and has changed none")];
+const OTHERS: [(&str, &str); 2] = [
+    ("beside", "it only reads, for the server and the command line"),
+    ("connect", "it opens a store, and has changed none"),
+];
 
 #[tokio::test]
 async fn what_is_dropped_leaves_the_store_whole() {

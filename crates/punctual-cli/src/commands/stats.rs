@@ -3,13 +3,13 @@
 
 use std::io::Write as _;
 
-use punctual::{limits::DUE_COUNT_MAX, store::Counts, toolkit::LastHour};
+use punctual::{store::Counts, toolkit::LastHour, words};
 use serde::Serialize;
 
 use super::{Session, hour, watch::Watch};
 use crate::{
     errors::Result,
-    output::{clean, grouped, json},
+    output::{SEPARATOR, clean, grouped, json},
 };
 
 #[derive(Debug, clap::Args)]
@@ -79,5 +79,5 @@ pub(crate) async fn run(session: &mut Session, args: &Stats) -> Result {
 
 /// Due jobs are counted up to a bound.
 pub(super) fn due(n: u64) -> String {
-    if n < DUE_COUNT_MAX { grouped(n) } else { format!("{}+", grouped(DUE_COUNT_MAX)) }
+    words::due(n, SEPARATOR)
 }

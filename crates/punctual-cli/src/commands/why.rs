@@ -3,25 +3,22 @@
 use std::{collections::BTreeSet, io::Write as _};
 
 use punctual::{
-    Client, JobId, JobRecord, State, Timestamp,
+    JobId, JobRecord, State, Timestamp,
     job::{Filter, Status},
-    limits::{BATCH_MAX, POISON_LIMIT},
     store::{List, QueueInfo},
+    why::{self, Beside, LAST_CHANCE, UNKNOWN_KIND, Words, beside},
 };
 use serde::Serialize;
 
 use super::{Session, hour, show::find};
 use crate::{
     errors::Result,
-    output::{clean, counted, grouped, json},
+    output::{SEPARATOR, clean, json},
     times::{relative, wall},
 };
 
-/// The reason of a job that was snoozed because its worker has no handler for its kind.
-const UNKNOWN_KIND: &str = "unknown_kind";
-/// The reason of a job that its worker gave back, because other jobs on their last chance ran there.
-const LAST_CHANCE: &str = "last_chance";
-
+/// Pages of running jobs that are read to find what holds a job back.
+const PAGES_MAX: usize = 64;
 /// Running jobs that are read to find workers.
 const RUNS_READ: usize = 200;
 
@@ -46,58 +43,38 @@ struct Answer {
 }
 
 /// One reason; the first weighs most.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Serialize)]
 struct Reason {
-    /// In a word, for programs.
     code: &'static str,
     text: String,
     #[serde(rename = "try", skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
 }
 
-/// What runs beside a job that is due.
-#[derive(Clone, Copy, Default)]
-struct Beside {
-    /// Jobs of its group.
-    of_group: u32,
-    /// Jobs of its concurrency key.
-    of_key: u32,
-}
-
-/// Counts the running jobs of a due job's group and concurrency key, if it has any.
-async fn beside(client: &Client, job: &JobRecord, now: Timestamp) -> Result<Beside> {
-    let mut beside = Beside::default();
-    let is_due = job.state == State::Waiting && job.run_at <= now;
-    if !is_due || job.group.is_none() && job.concurrency.is_none() {
-        return Ok(beside);
-    }
-    let filter = Filter::all().queue(&job.queue).state([State::Running]);
-    let mut list = List { filter, after: None, limit: BATCH_MAX };
-    loop {
-        let page = client.list(&list).await?;
-        for other in page.jobs.iter().filter(|other| other.group == job.group) {
-            beside.of_group += 1;
-            let key = |job: &JobRecord| job.concurrency.as_ref().map(|of| of.key.clone());
-            beside.of_key += u32::from(key(other).is_some() && key(other) == key(job));
-        }
-        match page.next {
-            Some(next) => list.after = Some(next),
-            None => return Ok(beside),
-        }
-    }
-}
-
 pub(crate) async fn run(session: &mut Session, args: &Why) -> Result {
     let job = find(session, &args.id).await?;
     let queue = session.client.queue(&job.queue).show().await?;
     let now = session.now().await?;
-    let beside = beside(&session.client, &job, now).await?;
+    let beside = match beside(&session.client, &job, queue.as_ref(), PAGES_MAX).await {
+        Ok(beside) => beside,
+        Err(error) => {
+            session
+                .say(&format!("warning: could not read what runs beside it: {}", clean(&error.to_string())));
+            Beside::UNKNOWN
+        }
+    };
     let at = |t: Timestamp| format!("{} ({})", wall(t, now, &session.zone), relative(t, now));
-    let mut reasons = reasons(&job, queue.as_ref(), beside, now, at);
-    if let (Some(queue), [Reason { code: "ready", .. }]) = (&queue, &reasons[..])
-        && queue.counts.running == 0
+    let mut reasons = reasons(&job, queue.as_ref(), beside, now, &at);
+    if queue.is_some_and(|queue| queue.counts.running == 0)
+        && reasons.iter().any(|reason| reason.code == "ready")
     {
-        reasons.extend(Traces::read(session).await?.unreserved(&job.queue));
+        match Traces::read(session).await {
+            Ok(traces) => reasons.extend(traces.unreserved(&job.queue)),
+            Err(error) => {
+                session
+                    .say(&format!("warning: could not read which jobs run: {}", clean(&error.to_string())));
+            }
+        }
     }
     let answer = Answer { id: job.id, status: job.status(now), reasons };
     if session.format.is_json() {
@@ -118,181 +95,51 @@ pub(crate) async fn run(session: &mut Session, args: &Why) -> Result {
     Ok(())
 }
 
-/// Returns what keeps a job from running, or how it ended.
+/// Returns what keeps a job from running, or how it ended, with what can be done.
 fn reasons(
     job: &JobRecord,
     queue: Option<&QueueInfo>,
     beside: Beside,
     now: Timestamp,
-    at: impl Fn(Timestamp) -> String,
+    at: &dyn Fn(Timestamp) -> String,
 ) -> Vec<Reason> {
-    let mut reasons = Vec::new();
-    let mut add = |code, text: String, hint: Option<String>| reasons.push(Reason { code, text, hint });
-    let id = job.id;
-    match job.state {
-        State::Waiting => {
-            if let Some(pause) = queue.and_then(|queue| queue.settings.paused.as_ref()) {
-                let since = at(Timestamp::saturating_from_ms(pause.since_ms));
-                let text =
-                    format!("queue {} is paused (by {}, {since}, {:?})", job.queue, pause.by, pause.reason);
-                add("paused", text, Some(format!("punctual queue resume {}", job.queue)));
-            }
-            if job.expires_at.is_some_and(|expires_at| expires_at <= now) {
-                add("expired", "the job expired before it started, and will be cancelled".into(), None);
-            }
-            if job.reason.as_deref() == Some(UNKNOWN_KIND) {
-                let text = format!("the worker that reserved the job has no handler for kind {}", job.kind);
-                let hint = format!(
-                    "start a worker with a handler for queue {}, then punctual run-now {id}",
-                    job.queue
-                );
-                add(UNKNOWN_KIND, text, Some(hint));
-            } else if job.reason.as_deref() == Some(LAST_CHANCE) {
-                if now < job.run_at {
-                    let text = format!(
-                        "held: after {} in a row, the job runs apart from others like it, and its worker gave it back",
-                        counted(job.expired_leases.into(), "expired lease")
-                    );
-                    add(LAST_CHANCE, text, Some(format!("start another worker for queue {}", job.queue)));
-                }
-            } else if 0 < job.snoozes {
-                let why = job.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
-                add(
-                    "snoozed",
-                    format!(
-                        "its handler snoozed the job {} in a row{why}",
-                        counted(u64::from(job.snoozes), "time")
-                    ),
-                    None,
-                );
-            }
-            if let (true, Some(failure)) = (1 < job.attempt, job.failures.last()) {
-                add("failed", format!("attempt {} failed: {}", failure.attempt, failure.error), None);
-            }
-            if let Some(of) = job.concurrency.as_ref().filter(|of| job.blocked && of.limit <= beside.of_key) {
-                let runs = if of.limit == 1 {
-                    "another job with this key is running".to_owned()
-                } else {
-                    format!("{} with this key are running, its limit", counted(of.limit.into(), "job"))
-                };
-                add(
-                    "concurrency_key",
-                    format!("the job is due, but its concurrency key {:?} is in use: {runs}", of.key),
-                    Some(format!(
-                        "punctual ls 'queue:{} state:running concurrency:\"{}\"'    lists the running jobs",
-                        job.queue, of.key
-                    )),
-                );
-            }
-            if let Some(queue) = queue
-                && job.run_at <= now
-            {
-                let (name, running) = (&job.queue, queue.counts.running);
-                if let Some(most) = queue.settings.concurrency.filter(|most| u64::from(*most) <= running) {
-                    let text = format!("queue {name} runs {}, its limit of {most}", counted(running, "job"));
-                    add("limit", text, Some(format!("punctual queue limit {name} --concurrency N|none")));
-                }
-                if let Some(opens_at) = queue.opens_at {
-                    let why = match queue.settings.rate {
-                        Some(_) => "because of its rate, or because a run asked for a pause",
-                        None => "because a run asked for a pause",
-                    };
-                    let hint = format!("punctual queue open {}    ends such a pause", word(name));
-                    let text = format!("queue {name} starts nothing until {}, {why}", at(opens_at));
-                    add("closed", text, Some(hint));
-                }
-                if let Some(Reason { code, text, hint }) = group_holds(job, queue, beside) {
-                    add(code, text, hint);
-                }
-            }
-            if now < job.run_at {
-                add(
-                    "not_due",
-                    format!("the job is due {}", at(job.run_at)),
-                    Some(format!("punctual run-now {id}")),
-                );
-            } else if let (true, Some(queue)) = (reasons.is_empty(), queue) {
-                let (due, running) = (queue.counts.due, queue.counts.running);
-                let text = format!(
-                    "the job has been due since {}; queue {} has {} due and {} running jobs",
-                    at(job.run_at),
-                    job.queue,
-                    grouped(due),
-                    grouped(running)
-                );
-                let hint = (0 < running).then(|| format!("add slots or workers for queue {}", job.queue));
-                reasons.push(Reason { code: "ready", text, hint });
+    let reasons = why::reasons(job, queue, beside, now, Words { at, separator: SEPARATOR });
+    let with_hint = |why::Reason { code, text }| Reason { code, text, hint: hint(code, job, queue) };
+    reasons.into_iter().map(with_hint).collect()
+}
+
+/// Returns what can be done about a reason.
+fn hint(code: &str, job: &JobRecord, queue: Option<&QueueInfo>) -> Option<String> {
+    let (id, name, is_waiting) = (job.id, word(&job.queue), job.state == State::Waiting);
+    let limit =
+        || format!("punctual queue limit {name} --group {}", word(job.group.as_deref().unwrap_or_default()));
+    Some(match code {
+        "paused" => format!("punctual queue resume {name}"),
+        UNKNOWN_KIND => format!("start a worker with a handler for queue {name}, then punctual run-now {id}"),
+        LAST_CHANCE if is_waiting => format!("start another worker for queue {name}"),
+        "concurrency_key" => {
+            let key = job.concurrency.as_ref().map(|of| of.key.as_str()).unwrap_or_default();
+            format!(
+                "punctual ls 'queue:{} state:running concurrency:\"{key}\"'    lists the running jobs",
+                job.queue
+            )
+        }
+        "limit" => format!("punctual queue limit {name} --concurrency N|none"),
+        "closed" => format!("punctual queue open {name}    ends such a pause"),
+        "group_limit" => format!("{} --concurrency N|none", limit()),
+        "group_closed" => {
+            let group = job.group.as_deref().unwrap_or_default();
+            match queue.and_then(|queue| queue.settings.of_group(group).rate) {
+                Some(_) => format!("{} --rate N/DURATION|none", limit()),
+                None => format!("punctual queue open {name} --group {}    ends the pause", word(group)),
             }
         }
-        State::Running => {
-            if let Some(running) = &job.running {
-                let text = format!(
-                    "worker {} runs the job, attempt {}/{}, lease until {}",
-                    running.worker,
-                    job.attempt,
-                    job.max_attempts,
-                    at(running.until)
-                );
-                add("running", text, None);
-                if let Some(line) = job.notes.log.last().filter(|line| line.attempt == job.attempt) {
-                    add("log", format!("the run reported last: {}", line.text), None);
-                }
-                if POISON_LIMIT <= job.expired_leases + 1 {
-                    let text = format!(
-                        "after {} in a row, the job runs apart from others like it: if some run in its worker, it is held there for \
-                         some seconds, and then given back",
-                        counted(job.expired_leases.into(), "expired lease")
-                    );
-                    add(LAST_CHANCE, text, None);
-                }
-                if running.until <= now {
-                    add(
-                        "lease_over",
-                        "its lease has expired; the next reserve of its queue reclaims the job. Without a worker, upkeep or a cancel does, one minute later".into(),
-                        None,
-                    );
-                }
-            }
-            if job.cancel_requested {
-                add(
-                    "cancel_requested",
-                    "a cancel was requested; the worker gets the request at its next heartbeat".into(),
-                    None,
-                );
-            }
-        }
-        State::Done => {
-            add(
-                "done",
-                ended("the job is done", job, &at),
-                Some(format!("punctual retry {id}    runs the job again")),
-            );
-        }
-        State::Dead => {
-            let why = match job.reason.as_deref() {
-                Some("attempts") => format!("all {} attempts failed", job.max_attempts),
-                Some("crashes") => {
-                    "its lease expired too often in a row, because its workers died".to_owned()
-                }
-                Some("snoozes") => "the job was snoozed too often".to_owned(),
-                Some(reason) => reason.to_owned(),
-                None => "the job was given up".to_owned(),
-            };
-            add("dead", ended(&why, job, &at), Some(format!("punctual retry {id}")));
-            if let Some(failure) = job.failures.last() {
-                add("failed", format!("attempt {} failed: {}", failure.attempt, failure.error), None);
-            }
-        }
-        State::Cancelled => {
-            let why = match job.reason.as_deref() {
-                Some("expired") => "the job expired before it started".to_owned(),
-                Some("cancelled") | None => "the job was cancelled".to_owned(),
-                Some(reason) => format!("the job was cancelled: {reason}"),
-            };
-            add("cancelled", ended(&why, job, &at), Some(format!("punctual retry {id}")));
-        }
-    }
-    reasons
+        "not_due" => format!("punctual run-now {id}"),
+        "ready" if 0 < queue?.counts.running => format!("add slots or workers for queue {name}"),
+        "done" => format!("punctual retry {id}    runs the job again"),
+        "dead" | "cancelled" => format!("punctual retry {id}"),
+        _ => return None,
+    })
 }
 
 /// Traces of workers in a store: of those that run jobs, or did in the last hour. Idle ones are in the list of workers.
@@ -369,41 +216,6 @@ fn named<'a>(noun: &str, names: impl IntoIterator<Item = &'a String>) -> String 
     format!("{noun}{s} {}{more}", names[..names.len().min(hour::SHOWN)].join(", "))
 }
 
-/// Returns how the group of a due job holds it back.
-fn group_holds(job: &JobRecord, queue: &QueueInfo, beside: Beside) -> Option<Reason> {
-    let group = job.group.as_deref()?;
-    let limits = queue.settings.of_group(group);
-    let limit = format!("punctual queue limit {} --group {}", job.queue, word(group));
-    if let Some(most) = limits.concurrency.filter(|most| *most <= beside.of_group) {
-        let runs = counted(beside.of_group.into(), "job");
-        let text = format!("group {group:?} of queue {} runs {runs}, its limit of {most}", job.queue);
-        return Some(Reason {
-            code: "group_limit",
-            text,
-            hint: Some(format!("{limit} --concurrency N|none")),
-        });
-    }
-    // The job is blocked, and only a limit over time is left as the reason.
-    let by_key = job.concurrency.as_ref().is_some_and(|of| of.limit <= beside.of_key);
-    let most = queue.settings.concurrency.map(u64::from);
-    let by_queue = queue.opens_at.is_some() || most.is_some_and(|most| most <= queue.counts.running);
-    if !job.blocked || by_key || by_queue {
-        return None;
-    }
-    let (why, hint) = match limits.rate {
-        Some(_) => (
-            "because of its rate, or because a run asked for a pause",
-            format!("{limit} --rate N/DURATION|none"),
-        ),
-        None => (
-            "because a run asked for a pause",
-            format!("punctual queue open {} --group {}    ends the pause", word(&job.queue), word(group)),
-        ),
-    };
-    let text = format!("group {group:?} of queue {} starts nothing for now, {why}", job.queue);
-    Some(Reason { code: "group_closed", text, hint: Some(hint) })
-}
-
 /// Quotes a word of a suggested command for the shell.
 fn word(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_.:/@".contains(c);
@@ -414,19 +226,12 @@ fn word(text: &str) -> String {
     }
 }
 
-fn ended(why: &str, job: &JobRecord, at: impl Fn(Timestamp) -> String) -> String {
-    match job.finished_at {
-        Some(finished_at) => format!("{why}, {}", at(finished_at)),
-        None => why.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use punctual::{
-        NewJob, Payload, When,
+        Client, NewJob, Payload, When,
         job::Concurrency,
         store::{
             Batch, CallId, GroupLimits, QueueRequest, QueueSettings, Rate, Reserve, Settlement, Verdict,
@@ -476,8 +281,8 @@ mod tests {
         let (job, queue) =
             (client.get(id).await.unwrap().unwrap(), client.queue("mail").show().await.unwrap());
         let now = client.store().now().await.unwrap();
-        let beside = beside(client, &job, now).await.unwrap();
-        let reasons = reasons(&job, queue.as_ref(), beside, now, |at| at.to_string());
+        let beside = beside(client, &job, queue.as_ref(), PAGES_MAX).await.unwrap();
+        let reasons = reasons(&job, queue.as_ref(), beside, now, &|at| at.to_string());
         reasons.into_iter().map(|reason| (reason.code, reason.text, reason.hint)).collect()
     }
 
@@ -555,6 +360,42 @@ mod tests {
                 &Some("punctual queue open mail --group acme    ends the pause".to_owned())
             )
         );
+    }
+
+    /// More jobs run than were counted, so a reason that only the count would exclude is not given.
+    #[tokio::test]
+    async fn a_limit_that_was_not_seen_to_be_reached_is_named_with_the_others() {
+        let client = client(of_all(GroupLimits { concurrency: Some(1), ..GroupLimits::default() })).await;
+        push(&client, "acme", Some("row")).await;
+        let id = push(&client, "acme", Some("row")).await;
+        reserve(&client).await;
+        let (job, queue) =
+            (client.get(id).await.unwrap().unwrap(), client.queue("mail").show().await.unwrap());
+        let now = client.store().now().await.unwrap();
+        let said = reasons(&job, queue.as_ref(), Beside::UNKNOWN, now, &|at| at.to_string());
+        let [Reason { code: "blocked", text, hint: None }] = &said[..] else { panic!("{}", said[0].text) };
+        let expected = "the job is due, but its concurrency key \"row\" (at most 1 at once) or a limit of its group \"acme\" holds it back";
+        assert_eq!(text, expected);
+        let counted = beside(&client, &job, queue.as_ref(), 0).await.unwrap();
+        assert!(counted.is_part, "no page was read");
+    }
+
+    /// What failed before, and what a worker said of it, is no reason to wait for a job that is due.
+    #[tokio::test]
+    async fn that_nothing_holds_a_job_back_comes_before_its_last_failure() {
+        let client = client(QueueSettings::default()).await;
+        let id = push(&client, "acme", None).await;
+        let lease = reserve(&client).await.jobs[0].lease;
+        let verdict = Verdict::Retry { at: When::Now, error: "no route".to_owned() };
+        client.store().settle(&[Settlement { lease, verdict }], None).await.unwrap();
+        let said = said(&client, id).await;
+        assert_eq!(said.iter().map(|said| said.0).collect::<Vec<_>>(), ["ready", "failed"]);
+        let lease = client.store().reserve(&want(2)).await.unwrap().jobs[0].lease;
+        let verdict = Verdict::Dead { error: "no such user".to_owned() };
+        client.store().settle(&[Settlement { lease, verdict }], None).await.unwrap();
+        let said = super::tests::said(&client, id).await;
+        assert_eq!(said.iter().map(|said| said.0).collect::<Vec<_>>(), ["dead"]);
+        assert!(said[0].1.starts_with("the job is dead: no such user, "), "{}", said[0].1);
     }
 
     #[test]

@@ -24,7 +24,7 @@ use super::{
     text::{Moment, backoff, span},
     view::View,
 };
-use crate::{gate::Right, operations::Picked};
+use crate::{gate::Right, operations::Picked, why::sentences};
 
 /// A failed attempt.
 struct Attempt {
@@ -89,11 +89,12 @@ struct Page {
     print: String,
 }
 
-/// Shows one job. Makes three calls to the store: the job, its queue and the time.
+/// Shows one job. Makes three calls to the store: the job, its queue and the time; and one more for a job that is blocked.
 pub(super) async fn page(board: View, Path(id): Path<String>, uri: Uri) -> Result<Response, Fault> {
     let job = read(&board, id).await?;
     let handle = board.client.queue(&job.queue);
     let (queue, now) = try_join!(handle.show(), board.client.store().now())?;
+    let reasons = sentences(&board.client, &job, queue.as_ref(), now).await;
     let (links, hidden) = (&board.links, board.hides());
     let may_operate = board.may(Right::Operate, Some(&job.queue));
     let flash = Flash::of(&Fields::of_query(&uri), links);
@@ -104,7 +105,7 @@ pub(super) async fn page(board: View, Path(id): Path<String>, uri: Uri) -> Resul
         attempt: format!("attempt {} of {}", job.attempt, job.max_attempts),
         cancel_requested: job.cancel_requested,
         picked: Picked::from(&job).to_string(),
-        reasons: crate::why::reasons(&job, queue.as_ref(), now),
+        reasons,
         times: times(&job, now),
         facts: facts(&job, links),
         tags: job.tags.iter().map(|tag| (tag.clone(), links.jobs(&exact("tag", tag)))).collect(),

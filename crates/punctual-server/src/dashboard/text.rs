@@ -1,37 +1,26 @@
 //! How times, durations and numbers are written. All times are those of the store's clock, in UTC.
 
-use std::{cmp::Ordering, time::Duration};
-
 use askama::{Template, filters::HtmlSafe};
-use jiff::{
-    SpanRound, Unit,
-    civil::DateTime,
-    fmt::friendly::{FractionalUnit, Spacing, SpanPrinter},
-    tz::TimeZone,
-};
-use punctual::{Backoff, Timestamp, job::parse_duration, limits::DUE_COUNT_MAX};
+use jiff::{civil::DateTime, tz::TimeZone};
+pub(crate) use punctual::words::{relative, span};
+use punctual::{Backoff, Timestamp, job::parse_duration, words};
+
+/// Stands between groups of three digits.
+pub(crate) const SEPARATOR: char = ',';
 
 /// `1,204,331`.
 pub(crate) fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if 0 < i && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    words::grouped(n, SEPARATOR)
 }
 
 /// `1 job`, `2 jobs`.
 pub(crate) fn counted(n: u64, noun: &str) -> String {
-    if n == 1 { format!("1 {noun}") } else { format!("{} {noun}s", count(n)) }
+    words::counted(n, noun, SEPARATOR)
 }
 
 /// Due jobs are counted up to a bound: `100,000+`.
 pub(crate) fn due(n: u64) -> String {
-    if n < DUE_COUNT_MAX { count(n) } else { format!("{}+", count(DUE_COUNT_MAX)) }
+    words::due(n, SEPARATOR)
 }
 
 /// `512 bytes`, `64.0 KiB`, `1.5 MiB`.
@@ -51,41 +40,11 @@ pub(super) fn cut(text: &str, chars: usize) -> String {
     }
 }
 
-/// Writes a duration in at most two units, rounded: `120ms`, `4.2s`, `1h 30m`, `3d 4h`.
-pub(super) fn span(length: Duration) -> String {
-    const MINUTE: u128 = 60_000;
-    let (smallest, increment) = match length.as_millis() {
-        0..1_000 => (Unit::Millisecond, 1),
-        1_000..10_000 => (Unit::Millisecond, 100),
-        ms if ms < 60 * MINUTE => (Unit::Second, 1),
-        ms if ms < 24 * 60 * MINUTE => (Unit::Minute, 1),
-        _ => (Unit::Hour, 1),
-    };
-    let round =
-        SpanRound::new().largest(Unit::Day).smallest(smallest).increment(increment).days_are_24_hours();
-    let Some(rounded) = jiff::Span::try_from(length).ok().and_then(|span| span.round(round).ok()) else {
-        return "for ever".to_owned();
-    };
-    let printer = SpanPrinter::new().spacing(Spacing::BetweenUnits);
-    let is_short = length < Duration::from_secs(1);
-    let fraction = (!is_short).then_some(FractionalUnit::Second);
-    if rounded.is_zero() { "0ms".to_owned() } else { printer.fractional(fraction).span_to_string(&rounded) }
-}
-
 /// Writes a backoff: `exponential 5s to 6h`.
 pub(super) fn backoff(of: &Backoff) -> String {
     let pause = |text: &str| parse_duration(text).map_or_else(|_| text.to_owned(), span);
     let word = |text: &str| text.split("..").map(pause).collect::<Vec<_>>().join(" to ");
     of.to_string().split(' ').map(word).collect::<Vec<_>>().join(" ")
-}
-
-/// Writes a time relative to now: `in 41s`, `3m 2s ago`, `now`.
-pub(crate) fn relative(at: Timestamp, now: Timestamp) -> String {
-    match at.cmp(&now) {
-        Ordering::Less => format!("{} ago", span(now.since(at))),
-        Ordering::Equal => "now".to_owned(),
-        Ordering::Greater => format!("in {}", span(at.since(now))),
-    }
 }
 
 /// Writes a time in a format of strftime, in UTC.
@@ -149,24 +108,9 @@ impl Moment {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
 
-    #[test]
-    fn spans_have_two_units_at_most() {
-        for (ms, text) in [
-            (0, "0ms"),
-            (120, "120ms"),
-            (4_000, "4s"),
-            (4_249, "4.2s"),
-            (41_000, "41s"),
-            (62_000, "1m 2s"),
-            (5_400_000, "1h 30m"),
-            (3 * 86_400_000 + 4 * 3_600_000, "3d 4h"),
-            (u64::MAX, "for ever"),
-        ] {
-            assert_eq!(span(Duration::from_millis(ms)), text);
-        }
-    }
+    use super::*;
 
     #[test]
     fn a_backoff_is_written_with_its_pauses_as_people_write_them() {
@@ -177,7 +121,6 @@ mod tests {
 
     #[test]
     fn numbers_are_grouped() {
-        assert_eq!([0, 999, 1_000, 1_204_331].map(count), ["0", "999", "1,000", "1,204,331"]);
         assert_eq!([99_999, 100_000].map(due), ["99,999", "100,000+"]);
         assert_eq!([1, 1_536, 1 << 20].map(size), ["1 byte", "1.5 KiB", "1.0 MiB"]);
     }
@@ -186,7 +129,6 @@ mod tests {
     fn times_are_written_and_read_in_utc() {
         let at = Timestamp::saturating_from_ms(1_795_192_330_000);
         assert_eq!(whole(at), "2026-11-20 16:32:10 UTC");
-        assert_eq!(relative(at.after(Duration::from_secs(41)), at), "in 41s");
         assert_eq!(read_instant("2026-11-20T16:32:10"), Some(at));
         assert_eq!(read_instant("2026-11-20T16:32").map(Timestamp::as_ms), Some(1_795_192_320_000));
         assert_eq!([read_instant("soon"), read_instant("1960-01-01T00:00")], [None, None]);

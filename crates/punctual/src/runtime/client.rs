@@ -13,6 +13,7 @@ mod queue;
 #[cfg(feature = "cron")]
 pub(crate) mod schedule;
 mod topic;
+mod why;
 mod workers;
 
 use std::{
@@ -28,6 +29,7 @@ pub use queue::QueueHandle;
 #[cfg(feature = "cron")]
 pub use schedule::{NamedSchedule, ScheduleHandle, SchedulePage};
 pub use topic::{Publish, Topic, TopicHandle, TopicPage};
+pub use why::beside;
 pub use workers::WorkerPage;
 
 use crate::{

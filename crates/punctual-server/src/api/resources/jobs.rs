@@ -18,7 +18,10 @@ use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::{headers, query, stream};
-use crate::api::{Api, Problem, Scope, calls, json};
+use crate::{
+    api::{Api, Problem, Scope, calls, json},
+    why::sentences,
+};
 
 /// Returns a page of jobs (default: 50).
 pub(super) async fn list(State(api): State<Arc<Api>>, scope: Scope, uri: Uri) -> Result<Response, Problem> {
@@ -80,7 +83,7 @@ pub(super) async fn why(
     let not_found = || Problem::not_found(format!("there is no job {id}"));
     let job = scope.job(api.client.get(id).await?).ok_or_else(not_found)?;
     let (queue, now_ms) = (api.client.queue(&job.queue).show().await?, api.client.store().now().await?);
-    let reasons = crate::why::reasons(&job, queue.as_ref(), now_ms);
+    let reasons = sentences(&api.client, &job, queue.as_ref(), now_ms).await;
     Ok(json(calls::write(&WhyView { now_ms, id, queue: job.queue, state: job.state, reasons })?))
 }
 

@@ -10,7 +10,7 @@ use crate::{
         time::When,
     },
     runtime::{handler::Erased, middleware::Layer},
-    store::Verdict,
+    store::{Verdict, why::UNKNOWN_KIND},
 };
 
 /// What a worker does with a job whose kind has no handler.
@@ -30,8 +30,6 @@ pub enum UnknownKinds {
     Retry,
 }
 
-/// The reason of a snooze for a job whose kind no worker handled.
-pub(crate) const UNKNOWN_KIND: &str = "unknown_kind";
 /// The start of the error of a run that failed because its kind has no handler.
 pub(crate) const NO_HANDLER: &str = "no handler for kind ";
 

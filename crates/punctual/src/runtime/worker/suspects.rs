@@ -27,7 +27,7 @@ use tokio::{sync::Notify, time::Instant};
 use crate::{
     core::limits::{SNOOZE_MIN, SNOOZES_MAX},
     runtime::handler::{Call, Erased},
-    store::{Lease, Verdict},
+    store::{Lease, Verdict, why::LAST_CHANCE},
 };
 
 /// How long nothing is started beside a suspect that was reserved alone, or reserved after some went back.
@@ -35,9 +35,6 @@ const QUIET: Duration = Duration::from_millis(250);
 
 /// How long a suspect is held at most before it goes back.
 const HELD_MAX: Duration = Duration::from_secs(3);
-
-/// The reason of a job that goes back because other suspects run.
-pub(super) const LAST_CHANCE: &str = "last_chance";
 
 /// How often in a row the pause of a job that goes back is doubled at most: to 51 s.
 const DOUBLED_MAX: u32 = 9;

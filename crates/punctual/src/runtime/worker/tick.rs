@@ -23,9 +23,9 @@ use crate::{
         },
         handler::Call,
         repeat::Pauses,
-        worker::handlers::{NO_HANDLER, UNKNOWN_KIND},
+        worker::handlers::NO_HANDLER,
     },
-    store::{LockOp, LockReply, ToolOp, ToolReply, Verdict},
+    store::{LockOp, LockReply, ToolOp, ToolReply, Verdict, why::UNKNOWN_KIND},
 };
 
 /// How often one of all workers checks whether a schedule has no waiting tick. Up to a tenth is added, so that
