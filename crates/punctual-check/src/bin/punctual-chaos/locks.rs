@@ -1,6 +1,7 @@
 //! Updates to locked resources: worker processes that are killed all the time, and a file per resource that tells who was at it.
-//! Of each resource one update runs at a time, in order, and none is lost; updates that are merged are all in some run. First,
-//! without kills, how much of a limit is used.
+//! Of each resource one update runs at a time, in order, and none is lost; updates that are merged are all in some run. A job whose
+//! worker was killed three times in a row is dead and has its updates (S9): these are found there. First, without kills, how much of
+//! a limit is used.
 //!
 //! A file has a line when an update starts and when it ends. Lines are written in one step each, by whoever runs the update and
 //! nobody else: so a second start behind one that has not ended is right only if the process of the first was killed.
@@ -18,12 +19,14 @@ use std::{
 use fastrand::Rng;
 use punctual::{
     Client, Ctx, ErrorKind, Job, Worker,
+    job::Filter,
     store::{Store, url::connect},
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
     drill::{Outcome, Stage},
+    jobs,
     place::Place,
     process::{Process, victim},
     profile::Profile,
@@ -254,10 +257,12 @@ impl Drill<'_> {
             seen.extend(lines.iter().filter(|line| !line.is_start).flat_map(|line| line.numbers.clone()));
         }
         self.again += again;
-        self.must(seen.len() == jobs as usize, "updates were lost");
+        let died = self.died("row-").await?;
+        self.must(seen.union(&died).count() == jobs as usize, "updates were lost");
         eprintln!(
-            "{jobs} updates of {RESOURCES} resources: {} done, {kills} workers killed, {again} began again",
-            seen.len()
+            "{jobs} updates of {RESOURCES} resources: {} done, {} of workers killed three times, {kills} workers killed, {again} began again",
+            seen.len(),
+            died.len()
         );
         Ok(())
     }
@@ -298,12 +303,30 @@ impl Drill<'_> {
             seen.extend(ends.flat_map(|line| line.numbers.clone()));
         }
         self.again += again;
-        self.must(seen.len() == jobs as usize, "updates are in no run");
+        let died = self.died("merged-").await?;
+        let lost: Vec<u32> = (0..jobs).filter(|n| !seen.contains(n) && !died.contains(n)).collect();
+        self.must(lost.is_empty(), &format!("updates are in no run: {lost:?}"));
         eprintln!(
-            "{jobs} updates merged: {} in {runs} runs, {kills} workers killed, {again} runs began again",
-            seen.len()
+            "{jobs} updates merged: {} in {runs} runs, {} of workers killed three times, {kills} workers killed, {again} runs began again",
+            seen.len(),
+            died.len()
         );
         Ok(())
+    }
+
+    /// The updates of the jobs whose worker was killed three times in a row, of resources with such a name.
+    async fn died(&mut self, prefix: &str) -> Outcome<BTreeSet<u32>> {
+        let dead = jobs::all(&self.client, &Filter::parse(&format!("queue:{QUEUE} state:dead"))?).await?;
+        let mut numbers = BTreeSet::new();
+        for job in dead {
+            self.must(
+                job.reason.as_deref() == Some("crashes"),
+                &format!("job {} is dead: {:?}", job.id, job.reason),
+            );
+            let update = Update::decode(&job.payload)?;
+            numbers.extend(update.numbers.into_iter().filter(|_| update.resource.starts_with(prefix)));
+        }
+        Ok(numbers)
     }
 
     // ── what is judged ──
