@@ -5,13 +5,13 @@ use std::{env, process::Command};
 use crate::fixture::Cli;
 
 /// The most that a life may cost, as a multiple of a life in bare scripts with the same payload. They stand 5 % above what was counted on
-/// Redis 7.0.15. A change that costs less lowers them.
+/// Redis 7.0.15, and 10 % where a busy machine changes what the jobs beside a life find. A change that costs less lowers them.
 const BOUNDS: [(&str, f64); 10] = [
     ("plain", 3.15),
     ("default retention", 3.6),
     ("retention at its bound", 3.77),
     ("unique key", 3.5),
-    ("concurrency key", 8.9),
+    ("concurrency key", 9.3),
     ("group", 4.64),
     ("1 KiB", 3.11),
     ("100 KiB", 1.55),

@@ -294,6 +294,27 @@ pub(crate) async fn a_group_that_time_alone_closes_loses_its_turn_by_an_event(t:
     assert_eq!(turns_of_one_that_time_closed(&t, "a").await, "ca");
 }
 
+/// S14, S16: the same for one that is not active yet: it is not activated, and takes no part in the turns of others.
+pub(crate) async fn a_group_that_time_alone_closes_is_not_activated(t: Fixture) {
+    t.set(|settings| settings.groups = groups([("a", starts(rate(1, 1_000, 1)))])).await;
+    t.clock.set(at(10_000));
+    add(&t, "a").await;
+    assert_eq!(letters(&t.reserve(1).await.jobs), "a");
+    t.clock.set(at(9_000));
+    add(&t, "a").await;
+    t.clock.set(at(10_500));
+    // Nobody is told to call in vain.
+    let batch = t.reserve(0).await;
+    assert_eq!((batch.more, batch.next_due), (false, Some(millis(500))));
+    // While no group is active, the turn of ungrouped jobs stays.
+    add(&t, "--").await;
+    assert_eq!(letters(&t.reserve(1).await.jobs), "-");
+    add(&t, "c").await;
+    assert_eq!(letters(&t.reserve(1).await.jobs) + &letters(&t.reserve(1).await.jobs), "-c");
+    t.clock.set(at(11_000));
+    assert_eq!(letters(&t.reserve(9).await.jobs), "a");
+}
+
 /// S14, S16: the same for one whose turn comes meanwhile, and for one to which something happens.
 pub(crate) async fn a_group_that_time_alone_closes_starts_nothing(t: Fixture) {
     for happens in [false, true] {

@@ -526,6 +526,7 @@ conformance!(
         a_clock_that_goes_back_by_a_millisecond_closes_a_group_again,
         a_group_that_time_alone_closes_keeps_its_turn,
         a_group_that_time_alone_closes_loses_its_turn_by_an_event,
+        a_group_that_time_alone_closes_is_not_activated,
         a_group_that_time_alone_closes_starts_nothing,
         a_limit_of_a_group_changes_no_turn_of_others,
         a_group_that_a_clock_opens_is_found_among_many,

@@ -33,6 +33,8 @@ struct Plain {
     has_limits: bool,
     /// How many groups most jobs are of; 0: only histories with limits have a job of a group now and then.
     groups: usize,
+    /// Whether a quarter of the jobs have a concurrency key, and heartbeats are common.
+    has_keys: bool,
 }
 
 /// The history of a seed, whose jobs are of groups or not.
@@ -46,6 +48,7 @@ pub(crate) fn history(seed: u64, steps: usize, has_groups: bool) -> Vec<Step> {
         calls: [0; 4],
         has_limits: seed.is_multiple_of(if has_groups { 3 } else { 4 }),
         groups,
+        has_keys: seed / 5 % 4 == 1,
     };
     // The general path stores the first call of an instance, and a sweep says when the next one is due.
     let begin = [plain.settings(), plain.enqueue(), plain.reserve(1), plain.settle()];
@@ -217,6 +220,9 @@ impl Plain {
                 _ => {}
             }
         }
+        if self.has_keys && self.one_in(12) {
+            return self.extend();
+        }
         match self.rng.u32(..100) {
             0..10 => {
                 let n = self.n();
@@ -227,6 +233,7 @@ impl Plain {
             48 => self.settings(),
             49 => Op::Queue(QUEUE.to_owned(), QueueOp::Resume),
             50 => Op::Sweep(100),
+            51 if self.has_keys => self.extend(),
             51 => Op::Extend(vec![(Pick::Newest(0), None)]),
             52 => {
                 let id = self.old_id();
@@ -237,6 +244,11 @@ impl Plain {
             54 => self.enqueue_many(),
             _ => self.enqueue(),
         }
+    }
+
+    fn extend(&mut self) -> Op {
+        let which = if self.one_in(3) { self.rng.usize(..4) } else { 0 };
+        Op::Extend(vec![(Pick::Newest(which), None)])
     }
 
     fn n(&mut self) -> usize {
@@ -302,6 +314,10 @@ impl Plain {
         }
         if 0 < self.groups && !self.one_in(4) {
             job.group = Some(format!("g{}", self.rng.usize(..self.groups)));
+        }
+        if self.has_keys && self.one_in(4) {
+            let key = ["c", "d", "e"][self.rng.usize(..3)].to_owned();
+            job.concurrency = Some(Concurrency { key, limit: self.rng.u32(1..4) });
         }
         job
     }

@@ -561,7 +561,23 @@ impl Tx<'_> {
         if was_blocked || self.first_at(q, Place::Active)?.is_some() {
             return Ok(Some(self.now));
         }
-        Ok(self.first_at(q, Place::Coming)?.map(instant))
+        let Some(first) = self.first_at(q, Place::Coming)?.map(instant) else { return Ok(None) };
+        // Time alone can have closed a group since it was filed: see `let_in`. Nearly always, the first one is open.
+        let mut opens: Option<Timestamp> = None;
+        for n in [1, REGROUP_MAX] {
+            for row in self.rows_of(q, Place::Coming, i64::MAX, n)? {
+                // The call that comes for it removes the row.
+                let Ok(group) = row else { return Ok(Some(first)) };
+                let at = instant(group.now.at);
+                // In the second pass, the first group comes again.
+                if opens.is_some_and(|opens| opens <= at.max(self.now)) {
+                    return Ok(opens);
+                }
+                let its = self.group_opens(q, &group.name, &group.gid, group.now.limiter)?;
+                opens = opens.into_iter().chain(its.map(|its| its.max(at))).min();
+            }
+        }
+        Ok(opens)
     }
 
     /// Returns the same by reading the jobs, because the filing may be wrong after the clock went back.

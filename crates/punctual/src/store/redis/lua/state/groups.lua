@@ -133,7 +133,8 @@ local function let_in(q, most)
     for _, member in ipairs(groups_in(q, 'g', now, most)) do regroup(group_in(q, member)) end
     for _, member in ipairs(groups_in(q, 'w', now, most)) do
         local group = group_in(q, member)
-        move(group, 'r', come(row, group.weight))
+        -- A limiter that was void when the group got its place may hold it back by now (opening() in limits.lua).
+        if is_open(group) then move(group, 'r', come(row, group.weight)) else regroup(group) end
     end
 end
 -- Activates the ungrouped jobs as one group if some are due again, and deactivates them otherwise.
@@ -176,8 +177,17 @@ local function first_group(q)
         place = first and sub(first, 4, 4)
         local is_sound = not first or place == 'r' or place == 'w'
     until is_sound or not set_aside($GROUPS_BY_PLACE, first)
-    local is_ready = place == 'r' or was_blocked(q)
-    return is_ready and now or first and unp('>I7', first, 5) or $NEVER
+    if place == 'r' or was_blocked(q) then return now end
+    if not first then return $NEVER end
+    -- Time alone can have closed a group since it got its place: see let_in().
+    local function starts(member) return max(unp('>I7', member, 5), group_opens(group_in(q, member))) end
+    local opens = starts(first)
+    if opens <= max(unp('>I7', first, 5), now) then return opens end
+    for _, member in ipairs(groups_in(q, 'w', $NEVER, $REGROUP_MAX)) do
+        if opens <= max(unp('>I7', member, 5), now) then return opens end
+        opens = min(opens, starts(member))
+    end
+    return opens
 end
 -- Handles new settings: the limits of groups may have changed. Groups beyond these follow later.
 local function look_at_groups(q)
