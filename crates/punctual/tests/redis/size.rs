@@ -57,7 +57,7 @@ fn commands_max(verb: Verb, grows: Grows) -> u64 {
     let of_verb = match verb {
         Verb::Stats => 20,
         Verb::Reserve | Verb::Take => 40,
-        Verb::Enqueue | Verb::Settle | Verb::Act => 32,
+        Verb::Enqueue | Verb::Settle | Verb::Act => 34,
         // For a page of ten jobs fifty are looked at, and what holds each of them back.
         Verb::List => 140,
     };

@@ -15,11 +15,11 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use punctual::{
-    Client, NewJob, Payload, Unique,
+    Client, NewJob, Payload, Unique, When,
     job::Concurrency,
     store::{
-        CallId, Keep, Lease, QueueOp, QueueRequest, QueueSettings, Reserve, Settled, Settlement, Store, Take,
-        Verdict, clock::Clock, redis::RedisStore,
+        CallId, Heartbeat, Keep, Lease, QueueOp, QueueRequest, QueueSettings, Reserve, Settled, Settlement,
+        Store, Take, Verdict, clock::Clock, redis::RedisStore,
     },
 };
 use redis::{Script, aio::MultiplexedConnection};
@@ -144,6 +144,14 @@ pub(super) struct Figures {
     server: String,
     jobs: u32,
     rows: Vec<Row>,
+    calls: Vec<Call>,
+}
+
+/// Instructions of a call that is no part of a plain life.
+#[derive(Debug, Serialize)]
+struct Call {
+    name: &'static str,
+    instructions: u64,
 }
 
 impl fmt::Display for Figures {
@@ -155,6 +163,9 @@ impl fmt::Display for Figures {
             let (enqueue, next, life) =
                 (thousands(row.enqueue), thousands(row.ack_and_reserve), thousands(row.life));
             writeln!(f, "{:<30}{enqueue:>10.1}{next:>16.1}{life:>10.1}{:>9.2}", row.name, row.ratio)?;
+        }
+        for call in &self.calls {
+            writeln!(f, "{:<30}{:>26.1}", call.name, thousands(call.instructions))?;
         }
         Ok(())
     }
@@ -205,7 +216,9 @@ pub(super) async fn measure(sizes: &Sizes) -> Result<Figures> {
         let counts = server.lives(at, &shape, jobs).await?;
         rows.push(Row::new(shape.name.to_owned(), counts, bare_lives.get(&bytes).copied()));
     }
-    Ok(Figures { server: server.version().await?, jobs: sizes.jobs, rows })
+    step("other calls");
+    let calls = server.calls(Shape::all().len(), sizes.jobs as usize).await?;
+    Ok(Figures { server: server.version().await?, jobs: sizes.jobs, rows, calls })
 }
 
 /// A server under callgrind, in a folder of its own. It ends with its value.
@@ -372,11 +385,44 @@ impl Callgrind {
             if n == WARM_UP {
                 self.count().await?;
             }
-            lease = Some(calls.next_job(store.as_ref(), lease).await?);
+            let ack = lease.map(|lease| Settlement { lease, verdict: Verdict::Ack });
+            lease = Some(calls.next_job(store.as_ref(), ack).await?);
         }
         let ended = self.count().await?;
         drop(client);
         Ok((enqueued / jobs as u64, ended / jobs as u64))
+    }
+
+    /// Counts heartbeats of a running job, and retries that come with the reserve of the next job.
+    async fn calls(&mut self, at: usize, counted: usize) -> Result<Vec<Call>> {
+        let client = Client::connect(&format!("{}?prefix=row{at}", self.address())).await?;
+        let store = Arc::clone(client.store());
+        let settings = QueueSettings { done: Keep::NOTHING, ..QueueSettings::default() };
+        store.queue(QUEUE, &QueueOp::Set(Box::new(settings))).await?;
+        let mut calls = Calls::default();
+        let payload = Payload::json(vec![b'1'; PAYLOAD_BYTES]);
+        for _ in 0..WARM_UP {
+            let job = NewJob::new(client.make_id(), "bench", QUEUE, payload.clone());
+            let _ = store.enqueue(calls.next(), &[job]).await?;
+        }
+        let mut lease = calls.next_job(store.as_ref(), None).await?;
+        for n in 0..WARM_UP + counted {
+            if n == WARM_UP {
+                self.count().await?;
+            }
+            let _ = store.extend(&[Heartbeat::from(lease)]).await?;
+        }
+        let beats = self.count().await?;
+        for n in 0..WARM_UP + counted {
+            if n == WARM_UP {
+                self.count().await?;
+            }
+            let retry = Verdict::Retry { at: When::Now, error: "timeout".to_owned() };
+            lease = calls.next_job(store.as_ref(), Some(Settlement { lease, verdict: retry })).await?;
+        }
+        let retries = self.count().await?;
+        let each = |name, n| Call { name, instructions: n / counted as u64 };
+        Ok(vec![each("heartbeat", beats), each("retry with the next reserve", retries)])
     }
 }
 
@@ -390,10 +436,9 @@ impl Calls {
         CallId { instance: 1, number: self.0 }
     }
 
-    /// Acks a job, and reserves the next one.
-    async fn next_job(&mut self, store: &dyn Store, lease: Option<Lease>) -> Result<Lease> {
-        let mut acks: Vec<Settlement> =
-            lease.map(|lease| Settlement { lease, verdict: Verdict::Ack }).into_iter().collect();
+    /// Settles a job, and reserves the next one.
+    async fn next_job(&mut self, store: &dyn Store, settlement: Option<Settlement>) -> Result<Lease> {
+        let mut settlements: Vec<Settlement> = settlement.into_iter().collect();
         // A store with several shards may find the next job in a later call.
         loop {
             let queues = vec![QueueRequest { queue: QUEUE.to_owned(), share: 1, at_most: 1 }];
@@ -405,12 +450,12 @@ impl Calls {
                 lease: None,
                 company: false,
             };
-            let (settled, reserved) = store.settle(&acks, Some(&want)).await?;
+            let (settled, reserved) = store.settle(&settlements, Some(&want)).await?;
             ensure!(
                 settled.iter().all(|settled| matches!(settled, Settled::Settled(..))),
-                "an ack was refused"
+                "a settlement was refused"
             );
-            acks.clear();
+            settlements.clear();
             if let Some(job) = reserved.and_then(|reserved| reserved.jobs.into_iter().next()) {
                 return Ok(job.lease);
             }

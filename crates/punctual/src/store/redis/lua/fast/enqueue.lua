@@ -1,17 +1,17 @@
--- The fast path of enqueue: one plain job in a queue that exists. A plain job has no concurrency key, no expiry and no derived id. Its
--- unique key, if it has one, is no window, and no job has it. Its group, if it has one, has no limits, and its queue had groups before.
--- Its caller has called before. Arguments and answers are those of ../verbs/enqueue.lua.
+-- The fast path of enqueue: one plain job in a queue that exists. A plain job has no expiry and no derived id. Its unique key, if it has
+-- one, is no window, and no job has it. Its group, if it has one, has no limits, and its queue had groups before. Its caller has called
+-- before. Arguments and answers are those of ../verbs/enqueue.lua.
 -- For any other call it returns nil before its first write, and the rest of the script answers: the general path. Both leave the
 -- same keys, byte by byte, so a rule that changes there changes here.
 -- Flags of a queue and lengths of rows: see queue() and read_shard() in ../base.lua.
--- Cost: O(log N), 9 to 19 commands.
+-- Cost: O(log N), 9 to 20 commands.
 local function enqueue_one()
     if #ARGV ~= 13 or ARGV[4] ~= 'o' or ARGV[7] ~= '' then return end
     local call, pack, unp, char, byte = redis.call, struct.pack, struct.unpack, string.char, string.byte
     local id, rest = ARGV[11], ARGV[13]
     local _, flags, level, kind, ms, expiry, _, _, _, skip = unp('>I2BBc1I7c1I7c1I4I3', ARGV[12])
     local is_grouped = 64 <= flags
-    if 32 <= flags % 64 or expiry ~= 'n' or math.floor(byte(id, 7) / 16) == $DERIVED then return end
+    if expiry ~= 'n' or math.floor(byte(id, 7) / 16) == $DERIVED then return end
     local now = tonumber(ARGV[1])
     if not now then
         local t = call('TIME')
@@ -37,11 +37,12 @@ local function enqueue_one()
     local last = call('HGET', $CALLS, key)
     if not last or #last < 14 or number <= unp('>I8', last) or now < unp('>I6', last, 9) then return end
     if call('HEXISTS', $RECORDS, id) == 1 then return end
-    local unique_key, at = nil, 1 + (4 <= flags % 8 and 4 or 0) + (8 <= flags % 16 and 2 or 0)
+    local unique_key, concurrency_key, at = nil, nil, 1 + (4 <= flags % 8 and 4 or 0) + (8 <= flags % 16 and 2 or 0)
     if 16 <= flags % 32 then
         unique_key, at = string.sub(rest, at, at + 15), at + 23
         if 16 * $WINDOW <= level or call('HEXISTS', $UNIQUE_KEYS, unique_key) == 1 then return end
     end
+    if 32 <= flags % 64 then concurrency_key, at = string.sub(rest, at, at + 15), at + 20 end
 
     local run_at = kind == 'a' and ms or math.min(now + ms, $INSTANT_MAX_MS)
     if run_at < now then run_at = now end
@@ -109,6 +110,8 @@ local function enqueue_one()
             call('ZADD', $GROUPS_BY_PLACE, '0', q .. 'd' .. pack('>I7', run_at) .. id, '0', q .. place .. gid)
             call('HSET', $GROUPS, q .. gid, place .. UNLIMITED)
         end
+    elseif concurrency_key then
+        call('ZADD', $GROUPS_BY_PLACE, '0', q .. 'k' .. concurrency_key .. id)
     end
     call('ZADD', $TIMELINE, '0', q .. member)
     call('HSET', $CALLS, key, pack('>I8', number) .. created)
