@@ -167,6 +167,11 @@ async fn a_run_that_can_not_be_read_holds_nobody_up() {
     let row = spoilt.row("r", torn.job.id);
     spoilt.spoil("r", torn.job.id, &row[..20]);
     assert_eq!(store.reserve(&reserve(1, 2)).await.unwrap().jobs, std::slice::from_ref(whole));
+    // It stops no heartbeat of the others, which come with its own.
+    for lasts in [None, Some(Duration::from_secs(15))] {
+        let beats = [torn, whole].map(|job| Heartbeat { lasts, ..Heartbeat::from(job.lease) });
+        assert_eq!(store.extend(&beats).await.unwrap(), [LeaseStatus::Lost, LeaseStatus::Held]);
+    }
     spoilt.spoil("r", torn.job.id, b"x");
     // In steps: one of the whole time would be a jump of the clock.
     for number in 2..=9 {

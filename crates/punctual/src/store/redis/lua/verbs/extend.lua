@@ -13,15 +13,19 @@ for i = 1, nq do
     local q = number_of(ARGV[2 + i])
     if q then shard.notifications[q] = KEYS[$NOTIFICATIONS + i - 1] end
 end
+-- Returns the run of a lease that is current. One that something else cut short counts as gone: it stops no heartbeat of others.
+local function current(right)
+    local row = call('HGET', $RUNS, sub(right, 9, 24))
+    if not row or sub(row, 1, 8) ~= sub(right, 1, 8) then return nil end
+    local is_sound, run = pcall(rules().run_of, row)
+    return is_sound and run or nil
+end
 local names, is_named = {}, {}
 for i = first, nq == 0 and #ARGV or 0 do
     local lasts = unp('>I4', ARGV[i], 26)
-    local row = 0 < lasts and call('HGET', $RUNS, sub(ARGV[i], 9, 24))
-    if row and sub(row, 1, 8) == sub(ARGV[i], 1, 8) then
-        local run = rules().run_of(row)
-        if now + lasts < run.till and not is_named[run.q] then
-            names[#names + 1], is_named[run.q] = rules().name_of(run.q), true
-        end
+    local run = 0 < lasts and current(ARGV[i])
+    if run and now + lasts < run.till and not is_named[run.q] then
+        names[#names + 1], is_named[run.q] = rules().name_of(run.q), true
     end
 end
 if 0 < #names then return {concat(names)} end
@@ -30,12 +34,10 @@ mark()
 put_shard()
 local answers = {}
 for i = first, #ARGV do
-    local id = sub(ARGV[i], 9, 24)
-    local row = call('HGET', $RUNS, id)
-    if not row or sub(row, 1, 8) ~= sub(ARGV[i], 1, 8) then
+    local id, run = sub(ARGV[i], 9, 24), current(ARGV[i])
+    if not run then
         answers[#answers + 1] = 'l'
     else
-        local run = rules().run_of(row)
         if sub(ARGV[i], 25, 25) == '1' then rules().set_company(run) end
         if 29 < #ARGV[i] then rules().note(id, run, sub(ARGV[i], 30)) end
         local till, lasts = run.till, unp('>I4', ARGV[i], 26)
