@@ -113,7 +113,7 @@ const FAST_EXTEND: [&str; 6] = [
     "return {'', flags % 2 == 1 and 'c' or 'h'} end do local answer = extend_one() if answer then return answer end end",
 ];
 /// The steps of an ack and a reserve, one function.
-const FAST_STEPS: [&str; 15] = [
+const FAST_STEPS: [&str; 17] = [
     SILENCE,
     include_str!("lua/fast/settle/begin.lua"),
     FAST_SHARD,
@@ -124,9 +124,12 @@ const FAST_STEPS: [&str; 15] = [
     include_str!("lua/fast/settle/start.lua"),
     "end",
     include_str!("lua/fast/settle/end.lua"),
+    "if reserves then",
+    include_str!("lua/fast/settle/place.lua"),
+    "end",
+    // After a command that frees memory, without which a full server would refuse it.
     FAST_MARK,
     "if not reserves then return {text(now), into, epoch, '', char($DONE)} end",
-    include_str!("lua/fast/settle/place.lua"),
     include_str!("lua/fast/settle/wake.lua"),
     "end",
 ];
