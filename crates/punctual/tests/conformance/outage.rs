@@ -65,9 +65,11 @@ impl Working {
     }
 }
 
-/// S9, S14: a worker that lives keeps its jobs through an outage of any length, whoever calls first after it.
+/// S9, S14: a worker that lives keeps its jobs through an outage of any length, whoever calls first after it. It also keeps the verdict
+/// of a job that ends meanwhile.
 pub(crate) async fn no_outage_costs_a_worker_that_lives_its_job(t: Fixture) {
-    for away in [millis(600), secs(1), secs(3), secs(16), secs(40)] {
+    let lengths = [millis(600), secs(1), secs(3), secs(16), secs(40)];
+    for (away, ends) in lengths.into_iter().flat_map(|away| [(away, false), (away, true)]) {
         let (is_away, end) = (Arc::new(AtomicBool::new(false)), CancellationToken::new());
         let id = t.add_with(|job| job.options.lease = Some(secs(1))).await;
         let mut holder = Working::start(&t, &is_away, &end);
@@ -78,10 +80,16 @@ pub(crate) async fn no_outage_costs_a_worker_that_lives_its_job(t: Fixture) {
         is_away.store(true, Ordering::Relaxed);
         t.clock.advance(away);
         holder.called("extend", false).await;
+        if ends {
+            end.cancel();
+            holder.called("settle", false).await;
+        }
         is_away.store(false, Ordering::Relaxed);
-        assert_eq!(t.reserve(0).await.reclaimed, [], "away for {away:?}");
-        holder.called("extend", true).await;
-        end.cancel();
+        assert_eq!(t.reserve(0).await.reclaimed, [], "away for {away:?}, ends: {ends}");
+        if !ends {
+            holder.called("extend", true).await;
+            end.cancel();
+        }
         let ended = async {
             while t.get(id).await.state != State::Done {
                 tokio::time::sleep(millis(5)).await;

@@ -6,7 +6,7 @@ use punctual::{
     Client, JobId, NewJob, Payload, State, Timestamp, Unique, When,
     job::{Concurrency, Filter, LogLine, Notes},
     store::{
-        DocOp, EndReason, Finding, Heartbeat, Keep, LeaseStatus, Precondition, QueueSettings, Settled,
+        Acted, DocOp, EndReason, Finding, Heartbeat, Keep, LeaseStatus, Precondition, QueueSettings, Settled,
         Settlement, Store, Take, Upcoming, Verdict,
         clock::{Clock, ManualClock},
         redis::RedisStore,
@@ -261,6 +261,10 @@ async fn an_audit_ends_what_does_not_say_its_queue() {
         store.settle(&[Settlement { lease: run.lease, verdict: Verdict::Ack }], None).await.unwrap();
         assert_eq!(client.count(None).await.unwrap().waiting, left);
     }
+    assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
+    // One that can be read again can be removed by its id.
+    assert!(matches!(client.delete(ids[7]).await.unwrap(), Acted::Done(..)));
+    assert_eq!(client.get(ids[7]).await.unwrap(), None);
     assert_eq!(client.audit(false, |_| ()).await.unwrap().findings, []);
 }
 
